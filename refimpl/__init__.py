@@ -1,0 +1,69 @@
+"""The reference package of the course: vLLM 0.5.4's KV-cache block manager, and what it takes to serve a model with it.
+
+Public names are loaded when they are first asked for, so that `import refimpl` costs next to nothing and torch is
+loaded by those who need it only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from refimpl.allocator import UncachedBlockAllocator as UncachedBlockAllocator
+    from refimpl.block import BlockTable as BlockTable
+    from refimpl.block import Device as Device
+    from refimpl.block import PhysicalTokenBlock as PhysicalTokenBlock
+    from refimpl.block import num_required_blocks as num_required_blocks
+    from refimpl.block import share_block_table as share_block_table
+    from refimpl.block_manager import AllocStatus as AllocStatus
+    from refimpl.block_manager import BlockSpaceManager as BlockSpaceManager
+    from refimpl.checks import CheckResult as CheckResult
+    from refimpl.checks import check as check
+    from refimpl.config import CacheConfig as CacheConfig
+    from refimpl.config import SchedulerConfig as SchedulerConfig
+    from refimpl.device.attention import paged_attention as paged_attention
+    from refimpl.device.kv_cache import KVCache as KVCache
+    from refimpl.device.kv_cache import slot_mapping as slot_mapping
+    from refimpl.sequence import SamplingParams as SamplingParams
+    from refimpl.sequence import Sequence as Sequence
+    from refimpl.sequence import SequenceGroup as SequenceGroup
+    from refimpl.sequence import SequenceStatus as SequenceStatus
+    from refimpl.serving.engine import LLM as LLM
+    from refimpl.serving.engine import LLMEngine as LLMEngine
+
+_MODULE_OF = {  # public name -> the module that defines it
+    "AllocStatus": "block_manager",
+    "BlockSpaceManager": "block_manager",
+    "BlockTable": "block",
+    "CacheConfig": "config",
+    "CheckResult": "checks",
+    "Device": "block",
+    "KVCache": "device.kv_cache",
+    "LLM": "serving.engine",
+    "LLMEngine": "serving.engine",
+    "PhysicalTokenBlock": "block",
+    "SamplingParams": "sequence",
+    "SchedulerConfig": "config",
+    "Sequence": "sequence",
+    "SequenceGroup": "sequence",
+    "SequenceStatus": "sequence",
+    "UncachedBlockAllocator": "allocator",
+    "check": "checks",
+    "num_required_blocks": "block",
+    "paged_attention": "device.attention",
+    "share_block_table": "block",
+    "slot_mapping": "device.kv_cache",
+}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'refimpl' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"refimpl.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,5 @@
+"""`python -m refimpl`."""
+
+from refimpl.cli import main
+
+raise SystemExit(main())

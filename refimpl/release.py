@@ -1,0 +1,202 @@
+"""The learners' notebooks, generated from the solutions: `exercises/` is never edited by hand.
+
+Owns the way from `solutions/NN_name/` to `exercises/NN_name/`: nbgrader takes the solution regions and the outputs
+out and locks the check cells, `notebooks` writes the canonical form. Always holds: the same solutions give the same
+bytes, and where one of them cannot be released `exercises/` stays exactly as it was.
+"""
+
+import logging
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from refimpl import notebooks
+
+SOURCE, RELEASE = "solutions", "exercises"
+MEND = "python -m refimpl release"
+
+
+class ReleaseError(Exception):
+    """A solution notebook cannot be released; the text is one sentence that names it and the reason."""
+
+
+class CannotRelease(Exception):
+    """Nothing was tried: nbgrader or the folder of solutions is missing; the text says what to do."""
+
+
+def release(root: Path) -> list[str]:
+    """Make `root/exercises` what `root/solutions` says and return one line for each file that changed.
+
+    The whole folder is generated beside the old one and takes its place at the end. Raises `CannotRelease` or
+    `ReleaseError`, and then nothing has changed.
+    """
+    with tempfile.TemporaryDirectory(dir=root, prefix=".release-") as workplace:
+        fresh = generate(root, Path(workplace))
+        changed = differences(root / RELEASE, fresh)
+        if changed:
+            _replace(root / RELEASE, fresh, Path(workplace) / "old")
+    return changed
+
+
+def check(root: Path) -> list[str]:
+    """Return one line for each file of `root/exercises` that is not what `release` would write; changes nothing."""
+    with tempfile.TemporaryDirectory(prefix="release-") as workplace:
+        return differences(root / RELEASE, generate(root, Path(workplace)))
+
+
+def differences(committed: Path, fresh: Path) -> list[str]:
+    """Return how the folder `committed` departs from `fresh`, one line a file, in the order of the names.
+
+    Hidden files, such as JupyterLab's checkpoints, do not count.
+    """
+    old, new = _contents(committed), _contents(fresh)
+    found = []
+    for name in sorted(old.keys() | new.keys()):
+        if name not in old:
+            found.append(f"{RELEASE}/{name} is missing")
+        elif name not in new:
+            found.append(f"{RELEASE}/{name} is extra: no notebook in {SOURCE}/ gives it")
+        elif old[name] != new[name]:
+            found.append(f"{RELEASE}/{name} differs")
+    return found
+
+
+def generate(root: Path, workplace: Path) -> Path:
+    """Release every chapter of `root/solutions` into `workplace` and return the folder that holds them.
+
+    Raises `CannotRelease` when nbgrader or the solutions are missing, `ReleaseError` when a notebook is refused.
+    """
+    chapters = _chapters(root / SOURCE)
+    config = _config(root)
+    config.CourseDirectory.root = str(workplace)
+    fresh = workplace / RELEASE
+    fresh.mkdir()
+    for chapter in chapters:
+        shutil.copytree(
+            chapter, workplace / SOURCE / chapter.name, ignore=shutil.ignore_patterns(".*", "__pycache__")
+        )
+        _generate_chapter(chapter.name, config)
+        for path in sorted((fresh / chapter.name).glob("*.ipynb")):
+            notebooks.write(notebooks.read(path), path)
+    return fresh
+
+
+def main(check_only: bool = False, root: Path | None = None) -> int:
+    """Run `release` (or `release --check`) for the command line.
+
+    Returns 0 when `exercises/` is, or now is, what the solutions say; 1 when `--check` found a difference or a
+    notebook cannot be released; 2 when nothing could be tried.
+    """
+    root = Path.cwd() if root is None else root
+    try:
+        changed = check(root) if check_only else release(root)
+    except CannotRelease as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (ReleaseError, notebooks.NotebookError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    for line in changed:
+        print(line if check_only else f"{line}: mended")
+    if check_only and changed:
+        print(f"{RELEASE}/ is not what {SOURCE}/ gives. To mend it: {MEND}")
+        return 1
+    print(f"{RELEASE}/ is what {SOURCE}/ gives.")
+    return 0
+
+
+def _chapters(source: Path) -> list[Path]:
+    """Return the chapter folders, each of which holds one notebook of its own name."""
+    if not source.is_dir():
+        raise CannotRelease(f"There is no folder {source}: run this in the folder that holds {SOURCE}/.")
+    chapters = sorted(
+        path for path in source.iterdir() if path.is_dir() and not path.name.startswith((".", "_"))
+    )
+    if not chapters:
+        raise CannotRelease(
+            f"{source} holds no chapter: a chapter is a folder NN_name with NN_name.ipynb in it."
+        )
+    for chapter in chapters:
+        found = sorted(path.name for path in chapter.glob("*.ipynb"))
+        if found != [f"{chapter.name}.ipynb"]:
+            wanted = f"one notebook, {chapter.name}.ipynb"
+            raise ReleaseError(
+                f"{SOURCE}/{chapter.name} must hold {wanted}; it holds {', '.join(found) or 'none'}."
+            )
+    return chapters
+
+
+def _config(root: Path) -> Any:
+    """Return what `root/nbgrader_config.py` says, with what this module relies on: two folder names, no database."""
+    try:
+        import nbgrader  # noqa: F401
+    except ImportError as error:
+        raise CannotRelease(
+            "Releasing needs nbgrader, which is not installed: pip install nbgrader."
+        ) from error
+    from traitlets.config.loader import Config, PyFileConfigLoader
+
+    named = root / "nbgrader_config.py"
+    config = PyFileConfigLoader(named.name, path=str(root)).load_config() if named.is_file() else Config()
+    config.CourseDirectory.source_directory = SOURCE
+    config.CourseDirectory.release_directory = RELEASE
+    config.GenerateAssignment.no_database = True  # these two are nbgrader's --no-db
+    config.SaveCells.enabled = False
+    return config
+
+
+def _generate_chapter(chapter: str, config: Any) -> None:
+    """Let nbgrader release one chapter, without a database and without a word; its reason becomes the error."""
+    from nbgrader.converters import GenerateAssignment
+    from nbgrader.converters.base import NbGraderException
+    from nbgrader.coursedir import CourseDirectory
+
+    log, kept = logging.getLogger(__name__), _Kept()
+    log.propagate = False
+    log.addHandler(kept)
+    course = CourseDirectory(config=config, log=log, assignment_id=chapter)
+    try:
+        GenerateAssignment(coursedir=course, config=config, log=log).start()
+    except NbGraderException as error:
+        raise ReleaseError(f"{SOURCE}/{chapter} cannot be released: {kept.reason(str(error))}") from error
+    finally:
+        log.removeHandler(kept)
+
+
+class _Kept(logging.Handler):
+    """Keeps what nbgrader logs, to find in it the error that nbgrader's own exception only points at."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+    def reason(self, otherwise: str) -> str:
+        """Return the last line of the last traceback in the log, without one `otherwise`, on a single line."""
+        tracebacks = [message for message in self.messages if message.startswith("Traceback")]
+        return " ".join((tracebacks[-1].strip().splitlines()[-1] if tracebacks else otherwise).split())
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of each file below `folder` by its name relative to it; hidden files are left out."""
+    names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    visible = (
+        name for name in names if not any(part.startswith((".", "__pycache__")) for part in name.parts)
+    )
+    return {name.as_posix(): (folder / name).read_bytes() for name in visible}
+
+
+def _replace(target: Path, fresh: Path, aside: Path) -> None:
+    """Put the folder `fresh` in the place of `target`, or leave `target` where it is."""
+    if target.exists():
+        target.rename(aside)
+    try:
+        fresh.rename(target)
+    except OSError:
+        if aside.exists():
+            aside.rename(target)
+        raise
