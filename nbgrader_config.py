@@ -1,7 +1,7 @@
-"""What nbgrader needs to know about this course; read by `nbgrader` itself and by `python -m refimpl release`.
+"""What nbgrader needs to know about this course; read by `nbgrader` and by `python -m refimpl release`.
 
-`solutions/` holds the source notebooks and `exercises/` what learners get. Grading restores what a learner broke:
-a deleted check cell comes back, and one endless loop costs one cell, not the class.
+`solutions/` holds the source notebooks and `exercises/` what learners get. Grading restores what a learner
+broke: a deleted check cell comes back, and one endless loop costs one cell, not the class.
 """
 
 c = get_config()  # noqa: F821  (nbgrader defines it)

@@ -1,8 +1,9 @@
 """Notebook files as this project keeps them: read, run from a clean kernel, written in one canonical form.
 
-Owns every byte of a committed notebook that is not its author's text. Always holds: running the same notebook twice
-writes the same file (no timings, no Python patch version, no ids of dead widgets), and a notebook that fails is left
-as it was. Sits on top of the package beside `release`; nothing in the core knows that notebooks exist.
+Owns every byte of a committed notebook that is not its author's text. Always holds: running the same notebook
+twice writes the same file (no timings, no Python patch version, no ids of dead widgets), and a notebook that
+fails is left as it was. Sits on top of the package beside `release`; nothing in the core knows that notebooks
+exist.
 """
 
 import os
@@ -51,8 +52,9 @@ def read(path: Path) -> NotebookNode:
 def canonical(nb: NotebookNode) -> NotebookNode:
     """Return a copy of `nb` without what differs from one machine or run to the next.
 
-    The kernel is `python3`, the language has no version, cells keep only metadata that means something, and outputs
-    lose the view of a widget: it points at a model that died with its kernel, where JupyterLab would show an error.
+    The kernel is `python3`, the language has no version, cells keep only metadata that means something, and
+    outputs lose the view of a widget: it points at a model that died with its kernel, where JupyterLab would
+    show an error.
 
     Example:
         >>> nb = nbformat.v4.new_notebook(metadata={"language_info": {"name": "python", "version": "3.11.9"}})
@@ -107,8 +109,8 @@ def run(
 ) -> NotebookNode:
     """Return a copy of `nb` executed from a clean kernel that works in `folder`; execution counts are 1..n.
 
-    `timeout` is the limit in seconds for one cell. Raises `NotebookError`, naming `name` and the cell, when a cell
-    raises (unless it is tagged `raises-exception`), takes too long, or takes the kernel down.
+    `timeout` is the limit in seconds for one cell. Raises `NotebookError`, naming `name` and the cell, when a
+    cell raises (unless it is tagged `raises-exception`), takes too long, or takes the kernel down.
     """
     executed = canonical(nb)
     current = 0
@@ -150,14 +152,15 @@ def _named(nb: NotebookNode, index: int) -> str:
 def execute(paths: Iterable[Path], timeout: float = CELL_TIMEOUT) -> None:
     """Run each notebook in its own folder and store what it showed; stops at the first that fails.
 
-    Raises `NotebookError`; notebooks that came before the failing one are written, it and those after it untouched.
+    Raises `NotebookError`; notebooks that came before the failing one are written, it and those after it
+    untouched.
     """
     for path in paths:
         write(run(read(path), path.resolve().parent, str(path), timeout), path)
 
 
 def main(paths: Iterable[Path]) -> int:
-    """Execute notebooks in place for the command line; exit code 0 all ran, 1 a cell failed, 2 none could start."""
+    """Execute notebooks in place for the command line; returns 0 all ran, 1 a cell failed, 2 none started."""
     paths = list(paths)
     missing = [str(path) for path in paths if not path.is_file()]
     if missing or not paths:

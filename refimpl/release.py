@@ -1,8 +1,8 @@
 """The learners' notebooks, generated from the solutions: `exercises/` is never edited by hand.
 
-Owns the way from `solutions/NN_name/` to `exercises/NN_name/`: nbgrader takes the solution regions and the outputs
-out and locks the check cells, `notebooks` writes the canonical form. Always holds: the same solutions give the same
-bytes, and where one of them cannot be released `exercises/` stays exactly as it was.
+Owns the way from `solutions/NN_name/` to `exercises/NN_name/`: nbgrader takes the solution regions and the
+outputs out and locks the check cells, `notebooks` writes the canonical form. Always holds: the same solutions
+give the same bytes, and where one of them cannot be released `exercises/` stays exactly as it was.
 """
 
 import logging
@@ -41,7 +41,7 @@ def release(root: Path) -> list[str]:
 
 
 def check(root: Path) -> list[str]:
-    """Return one line for each file of `root/exercises` that is not what `release` would write; changes nothing."""
+    """Return a line for each file of `root/exercises` that `release` would change; changes nothing."""
     with tempfile.TemporaryDirectory(prefix="release-") as workplace:
         return differences(root / RELEASE, generate(root, Path(workplace)))
 
@@ -66,7 +66,8 @@ def differences(committed: Path, fresh: Path) -> list[str]:
 def generate(root: Path, workplace: Path) -> Path:
     """Release every chapter of `root/solutions` into `workplace` and return the folder that holds them.
 
-    Raises `CannotRelease` when nbgrader or the solutions are missing, `ReleaseError` when a notebook is refused.
+    Raises `CannotRelease` when nbgrader or the solutions are missing, `ReleaseError` when a notebook is
+    refused.
     """
     chapters = _chapters(root / SOURCE)
     config = _config(root)
@@ -86,10 +87,10 @@ def generate(root: Path, workplace: Path) -> Path:
 def main(check_only: bool = False, root: Path | None = None) -> int:
     """Run `release` (or `release --check`) for the command line.
 
-    Returns 0 when `exercises/` is, or now is, what the solutions say; 1 when `--check` found a difference or a
-    notebook cannot be released; 2 when nothing could be tried.
+    Returns 0 when `exercises/` is, or now is, what the solutions say; 1 when `--check` found a difference or
+    a notebook cannot be released; 2 when nothing could be tried.
     """
-    root = Path.cwd() if root is None else root
+    root = Path.cwd() if root is None else root.resolve()
     try:
         changed = check(root) if check_only else release(root)
     except CannotRelease as error:
@@ -129,7 +130,7 @@ def _chapters(source: Path) -> list[Path]:
 
 
 def _config(root: Path) -> Any:
-    """Return what `root/nbgrader_config.py` says, with what this module relies on: two folder names, no database."""
+    """Return what `root/nbgrader_config.py` says, with the folders set and no database."""
     try:
         import nbgrader  # noqa: F401
     except ImportError as error:
@@ -148,7 +149,7 @@ def _config(root: Path) -> Any:
 
 
 def _generate_chapter(chapter: str, config: Any) -> None:
-    """Let nbgrader release one chapter, without a database and without a word; its reason becomes the error."""
+    """Let nbgrader release one chapter without a word; what stopped it becomes the error."""
     from nbgrader.converters import GenerateAssignment
     from nbgrader.converters.base import NbGraderException
     from nbgrader.coursedir import CourseDirectory
@@ -176,9 +177,9 @@ class _Kept(logging.Handler):
         self.messages.append(record.getMessage())
 
     def reason(self, otherwise: str) -> str:
-        """Return the last line of the last traceback in the log, without one `otherwise`, on a single line."""
+        """Return the last line of the first traceback in the log, or else `otherwise`, on one line."""
         tracebacks = [message for message in self.messages if message.startswith("Traceback")]
-        return " ".join((tracebacks[-1].strip().splitlines()[-1] if tracebacks else otherwise).split())
+        return " ".join((tracebacks[0].strip().splitlines()[-1] if tracebacks else otherwise).split())
 
 
 def _contents(folder: Path) -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 """Small notebooks built in code, for the tests of everything that reads, runs, releases or judges notebooks.
 
-Each builder returns a fresh notebook that obeys every rule of the course, so that a test spoils exactly one thing.
+Each builder returns a fresh notebook that obeys every rule of the course, so that a test spoils exactly one
+thing.
 """
 
 import textwrap
@@ -64,7 +65,7 @@ def printed(value: str, name: str = "stdout") -> NotebookNode:
 
 
 def shown(**data: str) -> NotebookNode:
-    """Return a displayed output; keys are MIME types with `_` for `/`, such as `text_plain` or `image_png`."""
+    """Return a displayed output; keys are MIME types with `_` for `/`, such as `image_png`."""
     return new_output("display_data", data={key.replace("_", "/", 1): value for key, value in data.items()})
 
 
