@@ -149,29 +149,20 @@ def _named(nb: NotebookNode, index: int) -> str:
     return f"cell {index} (id {cell.get('id', 'none')}, `{first_line}`)"
 
 
-def execute(paths: Iterable[Path], timeout: float = CELL_TIMEOUT) -> None:
+def execute(paths: Iterable[Path], timeout: float = CELL_TIMEOUT) -> int:
     """Run each notebook in its own folder and store what it showed; stops at the first that fails.
 
-    Raises `NotebookError`; notebooks that came before the failing one are written, it and those after it
-    untouched.
+    For the command line: prints a line for each notebook, and returns 0 when all ran, 1 when a cell failed (that
+    notebook and those after it are untouched) and 2 when one of the files does not exist (all are untouched).
     """
-    for path in paths:
-        write(run(read(path), path.resolve().parent, str(path), timeout), path)
-
-
-def main(paths: Iterable[Path]) -> int:
-    """Execute notebooks in place for the command line; returns 0 all ran, 1 a cell failed, 2 none started."""
     paths = list(paths)
     missing = [str(path) for path in paths if not path.is_file()]
-    if missing or not paths:
-        print(
-            f"No such notebook: {', '.join(missing)}" if missing else "Name at least one notebook.",
-            file=sys.stderr,
-        )
+    if missing:
+        print(f"There is no file {', '.join(missing)}.", file=sys.stderr)
         return 2
     for path in paths:
         try:
-            execute([path])
+            write(run(read(path), path.resolve().parent, str(path), timeout), path)
         except NotebookError as error:
             print(error, file=sys.stderr)
             return 1

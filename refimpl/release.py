@@ -40,7 +40,7 @@ def release(root: Path) -> list[str]:
     return changed
 
 
-def check(root: Path) -> list[str]:
+def compare(root: Path) -> list[str]:
     """Return a line for each file of `root/exercises` that `release` would change; changes nothing."""
     with tempfile.TemporaryDirectory(prefix="release-") as workplace:
         return differences(root / RELEASE, generate(root, Path(workplace)))
@@ -84,7 +84,7 @@ def generate(root: Path, workplace: Path) -> Path:
     return fresh
 
 
-def main(check_only: bool = False, root: Path | None = None) -> int:
+def main(check: bool = False, root: Path | None = None) -> int:
     """Run `release` (or `release --check`) for the command line.
 
     Returns 0 when `exercises/` is, or now is, what the solutions say; 1 when `--check` found a difference or
@@ -92,7 +92,7 @@ def main(check_only: bool = False, root: Path | None = None) -> int:
     """
     root = Path.cwd() if root is None else root.resolve()
     try:
-        changed = check(root) if check_only else release(root)
+        changed = compare(root) if check else release(root)
     except CannotRelease as error:
         print(error, file=sys.stderr)
         return 2
@@ -100,8 +100,8 @@ def main(check_only: bool = False, root: Path | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     for line in changed:
-        print(line if check_only else f"{line}: mended")
-    if check_only and changed:
+        print(line if check else f"{line}: mended")
+    if check and changed:
         print(f"{RELEASE}/ is not what {SOURCE}/ gives. To mend it: {MEND}")
         return 1
     print(f"{RELEASE}/ is what {SOURCE}/ gives.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from builders import code, graded, markdown, notebook, printed, solution_notebook
+from builders import code, graded, notebook, printed, solution_notebook
 
 from refimpl import notebooks, release
 
@@ -94,7 +94,7 @@ def test_check_names_each_file_and_the_command_that_mends_it(
     before = tree(root)
     capsys.readouterr()
 
-    assert release.main(check_only=True, root=root) == 1
+    assert release.main(check=True, root=root) == 1
     out = capsys.readouterr().out
     assert f"exercises/{CHAPTER}/{CHAPTER}.ipynb differs" in out
     assert f"exercises/{CHAPTER}/notes.txt is extra" in out
@@ -103,7 +103,7 @@ def test_check_names_each_file_and_the_command_that_mends_it(
     assert tree(root) == before
 
     assert release.main(root=root) == 0
-    assert release.main(check_only=True, root=root) == 0
+    assert release.main(check=True, root=root) == 0
 
 
 def test_checkpoints_of_jupyterlab_neither_leak_nor_count(root: Path) -> None:
@@ -113,7 +113,7 @@ def test_checkpoints_of_jupyterlab_neither_leak_nor_count(root: Path) -> None:
     release.main(root=root)
     assert [path.name for path in exercise(root).parent.iterdir()] == [f"{CHAPTER}.ipynb"]
     checkpoints.rename(exercise(root).parent / ".ipynb_checkpoints")
-    assert release.main(check_only=True, root=root) == 0
+    assert release.main(check=True, root=root) == 0
 
 
 def spoiled(kind: str) -> nbformat.NotebookNode:
