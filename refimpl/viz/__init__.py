@@ -1,5 +1,5 @@
-"""Pictures of live block managers: `draw` (matplotlib) for lessons, widgets beside it.
+"""Pictures of live block managers; `draw` makes them with matplotlib.
 
-Nothing is imported here, so `import refimpl.viz` stays as light as the core; `from refimpl.viz.draw import pool`
+Nothing is imported here, so `import refimpl.viz` is as light as the core; `from refimpl.viz.draw import pool`
 is what loads matplotlib.
 """
