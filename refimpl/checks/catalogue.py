@@ -1,0 +1,30 @@
+"""Every exercise step of the course, in course order."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+
+from refimpl.checks import ch00_start_here, ch03_uncached_allocator
+from refimpl.checks.step import Step
+
+CHAPTERS = (ch00_start_here, ch03_uncached_allocator)
+
+
+@cache
+def steps() -> dict[str, Step]:
+    """Exercise id -> step, in course order."""
+    return {step.exercise_id: step for chapter in CHAPTERS for step in chapter.STEPS}
+
+
+def find(exercise_id: str) -> Step:
+    """The step of this id.
+
+    Raises:
+        ValueError: for an unknown id, with the nearest one that exists.
+    """
+    known = steps()
+    if exercise_id not in known:
+        near = difflib.get_close_matches(str(exercise_id), known, n=1, cutoff=0.0)[0]
+        raise ValueError(f"there is no exercise {exercise_id!r}; did you mean {near!r}?")
+    return known[exercise_id]

@@ -1,0 +1,513 @@
+"""Chapter 03: a free list, and when a block really comes back.
+
+The account beside the learner's allocator is one number a block: how many owners it has. Which block goes out first is
+policy and is not compared; that none goes out twice, comes back early, or gets lost, is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from itertools import count
+from typing import Any
+
+from refimpl.allocator import UncachedBlockAllocator
+from refimpl.block import BlockTable, Device, PhysicalTokenBlock, share_block_table
+from refimpl.checks.step import History, Log, Operation, Setup, Step, World, show
+
+NAMES = "abcdefghijklmnopqrstuvwxyz"
+
+A_BLOCK = "returns a block of this pool"
+ONCE = "no block is out twice"
+ONE_OWNER = "a block that goes out has one owner"
+FREE_COUNT = "the free count follows"
+EMPTY_REFUSES = "an empty pool refuses with ValueError"
+REFUSAL_KEEPS = "a refused call changes nothing"
+OWNERS = "free takes one owner away"
+COMES_BACK = "a block comes back with its last owner, and only then"
+GOES_OUT_AGAIN = "a block that came back can go out again"
+DOUBLE_FREE = "a block without an owner is refused with ValueError"
+
+
+class _PoolWorld(World):
+    """An allocator beside a ledger of owners. Blocks are called a, b, c … in the order they went out."""
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        self.log, self.total, self.block_size = log, setup["num_blocks"], setup["block_size"]
+        self.device = Device(setup["device"])
+        self.blocks: dict[str, Any] = {}  # name -> the learner's block
+        self.owners: dict[str, int] = {}  # name -> owners, 0 once it has come back
+        self.just_freed: list[str] = []  # came back, and nothing has gone out since
+        self.came_back = False
+        self._next_name = count()
+        self.allocator = log.call(
+            f"allocator = UncachedBlockAllocator(Device.{self.device.name}, block_size={self.block_size}, "
+            f"num_blocks={self.total})",
+            subject,
+            self.device,
+            self.block_size,
+            self.total,
+        )
+
+    @property
+    def free(self) -> int:
+        """Free blocks by the ledger."""
+        return self.total - sum(1 for owners in self.owners.values() if owners)
+
+    def possible(self, operation: Operation) -> bool:
+        verb, *names = operation
+        if verb == "allocate":
+            return True
+        if verb == "free":
+            return self.owners.get(names[0], 0) > 0 or names[0] in self.just_freed
+        return self.owners.get(names[0], 0) > 0
+
+    def perform(self, operation: Operation) -> None:
+        verb, *names = operation
+        if verb == "allocate":
+            self._allocate() if self.free else self._allocate_from_empty()
+        elif verb == "share":
+            self._share(names[0])
+        elif self.owners[names[0]]:
+            self._free(names[0])
+        else:
+            self._free_again(names[0])
+
+    def _allocate(self) -> None:
+        name = NAMES[next(self._next_name) % len(NAMES)]
+        free = self.free
+        block = self.log.call(
+            f"{name} = allocator.allocate()",
+            self.allocator.allocate,
+            raises={ValueError: "block-lost" if self.came_back else "refuses-too-early"},
+            free=free,
+            total=self.total,
+        )
+        self._check_block(block)
+        numbers = {self.blocks[other].block_number: other for other, owners in self.owners.items() if owners}
+        other = numbers.get(block.block_number)
+        self.log.hold(
+            ONCE,
+            other is None,
+            "a block that nobody has",
+            f"block {block.block_number}, which {other} is already",
+            "given-out-twice",
+            number=block.block_number,
+            other=other,
+        )
+        self.log.expect(
+            ONE_OWNER,
+            f"{name}.ref_count",
+            block.ref_count,
+            1,
+            "owner-not-counted" if block.ref_count == 0 else None,
+        )
+        self.blocks[name], self.owners[name] = block, 1
+        self.just_freed.clear()
+        if self.came_back:
+            self.log.hold(GOES_OUT_AGAIN, True, "", "")
+        self._check_counts("not-taken-off-the-list")
+
+    def _check_block(self, block: Any) -> None:
+        fields = ("device", "block_number", "block_size", "ref_count")
+        fits = all(hasattr(block, name) for name in fields)
+        self.log.hold(
+            A_BLOCK, fits, "a PhysicalTokenBlock", show(block), "block-not-returned" if block is None else None
+        )
+        in_pool = isinstance(block.block_number, int) and 0 <= block.block_number < self.total
+        self.log.hold(
+            A_BLOCK,
+            in_pool,
+            f"a block_number from 0 to {self.total - 1}",
+            show(block.block_number),
+            "made-up-block",
+            number=block.block_number,
+            last=self.total - 1,
+            total=self.total,
+        )
+        self.log.expect(A_BLOCK, "its device", block.device, self.device)
+        self.log.expect(A_BLOCK, "its block_size", block.block_size, self.block_size)
+
+    def _allocate_from_empty(self) -> None:
+        self.log.refuse(
+            EMPTY_REFUSES,
+            "allocator.allocate()",
+            self.allocator.allocate,
+            returned="empty-pool-answers",
+            other_error="empty-pool-other-error",
+            total=self.total,
+        )
+        self._check_unchanged()
+
+    def _share(self, name: str) -> None:
+        self.blocks[name].ref_count += 1
+        self.owners[name] += 1
+        self.log.note(f"{name}.ref_count += 1    # a second table holds {name}")
+        self._check_counts(None)
+
+    def _free(self, name: str) -> None:
+        self.log.call(
+            f"allocator.free({name})",
+            self.allocator.free,
+            self.blocks[name],
+            raises={ValueError: "owner-refused"},
+            block=name,
+            owners=_owners(self.owners[name]),
+        )
+        self.owners[name] -= 1
+        left = self.owners[name]
+        if not left:
+            self.just_freed.append(name)
+            self.came_back = True
+        owners, free = self.blocks[name].ref_count, self.allocator.get_num_free_blocks()
+        self.log.expect(
+            OWNERS, f"{name}.ref_count", owners, left, _owner_fault(owners, left), block=name, owners=_owners(left)
+        )
+        self.log.expect(
+            COMES_BACK,
+            "the number of free blocks",
+            free,
+            self.free,
+            _return_fault(free, self.free, left),
+            block=name,
+            number=self.blocks[name].block_number,
+            owners=_owners(left),
+            s="s" if left == 1 else "",
+        )
+        self._check_counts(None)
+
+    def _free_again(self, name: str) -> None:
+        self.log.refuse(
+            DOUBLE_FREE,
+            f"allocator.free({name})",
+            self.allocator.free,
+            self.blocks[name],
+            returned="double-free-accepted",
+            other_error="double-free-other-error",
+            block=name,
+        )
+        self._check_unchanged()
+
+    def _check_unchanged(self) -> None:
+        """After a refusal: the free count and every owner count are as before."""
+        for name, block in self.blocks.items():
+            if self.owners[name] or name in self.just_freed:
+                self.log.expect(
+                    REFUSAL_KEEPS,
+                    f"{name}.ref_count",
+                    block.ref_count,
+                    self.owners[name],
+                    "changed-before-refusing",
+                    changed=f"`{name}.ref_count`",
+                )
+        self.log.expect(
+            REFUSAL_KEEPS,
+            "the number of free blocks",
+            self.allocator.get_num_free_blocks(),
+            self.free,
+            "changed-before-refusing",
+            changed="the number of free blocks",
+        )
+
+    def _check_counts(self, too_many_free: str | None) -> None:
+        free = self.allocator.get_num_free_blocks()
+        self.log.expect(
+            FREE_COUNT,
+            "the number of free blocks",
+            free,
+            self.free,
+            too_many_free if free == self.free + 1 else None,
+        )
+        self.log.expect(FREE_COUNT, "the number of blocks in all", self.allocator.get_num_total_blocks(), self.total)
+        for name, owners in self.owners.items():
+            if owners:
+                self.log.expect(FREE_COUNT, f"{name}.ref_count", self.blocks[name].ref_count, owners)
+
+
+class _AllocateWorld(_PoolWorld):
+    """Only allocations: 03-allocate is checked before there is a free."""
+
+    def choices(self) -> Iterable[Operation]:
+        return [("allocate",)]
+
+
+class _FreeWorld(_PoolWorld):
+    """Allocations, second owners, and frees, of blocks without an owner too."""
+
+    def choices(self) -> Iterable[Operation]:
+        owned = [name for name, owners in self.owners.items() if owners]
+        yield from [("allocate",)] * (2 if self.free else 1)
+        yield from (("share", name) for name in owned[-2:])
+        yield from (("free", name) for name in owned)
+        yield from (("free", name) for name in self.just_freed[-1:])
+
+
+def _owners(number: int) -> str:
+    return "1 owner" if number == 1 else f"{number} owners"
+
+
+def _owner_fault(got: Any, left: int) -> str | None:
+    """The misconception behind a wrong owner count after a free."""
+    if got == left + 1:
+        return "owner-not-taken-away"
+    return "all-owners-taken-away" if got == 0 else None
+
+
+def _return_fault(free: Any, expected: int, left: int) -> str | None:
+    """The misconception behind a wrong number of free blocks after a free that left `left` owners."""
+    if left:
+        return "freed-while-shared" if free == expected + 1 else None
+    return "never-comes-back" if free == expected - 1 else None
+
+
+def _pool_sizes(rng: random.Random) -> Setup:
+    return {"num_blocks": rng.randint(1, 6), "block_size": rng.choice((1, 4, 16)), "device": rng.randint(1, 2)}
+
+
+def _pool_history(num_blocks: int, *operations: Operation) -> History:
+    return History({"num_blocks": num_blocks, "block_size": 16, "device": 1}, operations)
+
+
+SAME_BLOCKS = "the new table holds the same blocks in the same order"
+OWN_LIST = "the new table is a list of its own"
+ONE_MORE_OWNER = "every shared block has one owner more"
+OTHERS_KEEP = "the first table and all other blocks stay as they were"
+
+
+class _ShareWorld(World):
+    """Block tables made by the check; the ledger is the tables themselves: a block's owners are those that list it."""
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        self.share, self.log = subject, log
+        self.blocks = [PhysicalTokenBlock(Device.GPU, number, block_size=16) for number in range(setup["num_blocks"])]
+        self.unused = list(reversed(self.blocks))
+        self.tables: dict[str, list[PhysicalTokenBlock]] = {}  # name -> what the table must hold
+        self.given: dict[str, Any] = {}  # name -> the list object itself
+        self._next_name = count()
+
+    def choices(self) -> Iterable[Operation]:
+        yield from (("table", size) for size in range(min(3, len(self.unused)) + 1))
+        yield from (("share", name) for name in self.tables)
+        yield from (("grow", name) for name in self.tables if self.unused)
+
+    def possible(self, operation: Operation) -> bool:
+        verb, argument = operation
+        if verb == "table":
+            return bool(argument <= len(self.unused))
+        return argument in self.tables and (verb == "share" or bool(self.unused))
+
+    def perform(self, operation: Operation) -> None:
+        verb, argument = operation
+        {"table": self._table, "share": self._share, "grow": self._grow}[verb](argument)
+
+    def _name(self) -> str:
+        return f"table_{NAMES[next(self._next_name) % len(NAMES)]}"
+
+    def _take(self) -> PhysicalTokenBlock:
+        block = self.unused.pop()
+        block.ref_count = 1
+        return block
+
+    def _table(self, size: int) -> None:
+        name = self._name()
+        self.given[name] = [self._take() for _ in range(size)]
+        self.tables[name] = list(self.given[name])
+        self.log.note(f"{name} = {_numbers(self.tables[name])}    # block numbers, one owner each")
+
+    def _grow(self, name: str) -> None:
+        block = self._take()
+        self.given[name].append(block)
+        self.tables[name].append(block)
+        self.log.note(f"{name}.append(block {block.block_number})")
+        self._check_tables()
+
+    def _share(self, parent: str) -> None:
+        child = self._name()
+        line = f"{child} = share_block_table({parent})"
+        new_table = self.log.call(line, self.share, self.given[parent])
+        wanted = self.tables[parent]
+        self.log.hold(
+            SAME_BLOCKS,
+            isinstance(new_table, list),
+            f"the list {_numbers(wanted)}",
+            show(new_table),
+            "table-not-returned" if new_table is None else None,
+        )
+        self.log.hold(
+            OWN_LIST,
+            new_table is not self.given[parent],
+            "another list",
+            f"{parent} itself",
+            "same-list",
+            parent=parent,
+            child=child,
+        )
+        self._check_same_blocks(new_table, wanted)
+        self.tables[child], self.given[child] = list(wanted), new_table
+        for block in wanted:
+            self._check_owners(block, "shared", ONE_MORE_OWNER)
+        self._check_tables()
+
+    def _check_same_blocks(self, new_table: list[Any], wanted: BlockTable) -> None:
+        same = len(new_table) == len(wanted) and all(a is b for a, b in zip(new_table, wanted, strict=True))
+        numbers = [getattr(block, "block_number", block) for block in new_table]
+        misconception = None
+        if not same and numbers == _numbers(wanted):
+            misconception = "blocks-copied"
+        elif not same and numbers == _numbers(wanted)[: len(numbers)]:
+            misconception = "last-block-left-out"
+        self.log.hold(
+            SAME_BLOCKS,
+            same,
+            f"the blocks {_numbers(wanted)}, the same objects",
+            "other block objects with these numbers" if misconception == "blocks-copied" else show(numbers),
+            misconception,
+        )
+
+    def _check_owners(self, block: PhysicalTokenBlock, role: str, name: str) -> None:
+        owners = sum(block in table for table in self.tables.values())
+        self.log.expect(
+            name,
+            f"ref_count of block {block.block_number}",
+            block.ref_count,
+            owners,
+            _sharing_fault(block.ref_count, owners) if role == "shared" else None,
+            block=block.block_number,
+            owners=owners,
+            got=block.ref_count,
+        )
+
+    def _check_tables(self) -> None:
+        for name, wanted in self.tables.items():
+            given = self.given[name]
+            same = len(given) == len(wanted) and all(a is b for a, b in zip(given, wanted, strict=True))
+            self.log.hold(OTHERS_KEEP, same, f"{name} still {_numbers(wanted)}", show(given))
+        for block in self.blocks:
+            self._check_owners(block, "other", OTHERS_KEEP)
+
+
+def _numbers(block_table: BlockTable) -> list[int]:
+    return [block.block_number for block in block_table]
+
+
+def _sharing_fault(got: Any, owners: int) -> str | None:
+    """The misconception behind a wrong owner count after sharing."""
+    if got == owners - 1:
+        return "sharing-not-counted" if owners == 2 else "two-is-not-the-number-of-owners"
+    return "counted-more-than-once" if isinstance(got, int) and got > owners else None
+
+
+def _table_sizes(rng: random.Random) -> Setup:
+    return {"num_blocks": rng.randint(1, 8)}
+
+
+STEPS = (
+    Step(
+        exercise_id="03-allocate",
+        title="hand out a free block",
+        points=3,
+        subject="UncachedBlockAllocator",
+        writes=("allocate",),
+        needs=("get_num_free_blocks", "get_num_total_blocks"),
+        reference=(UncachedBlockAllocator.allocate,),
+        properties=(A_BLOCK, ONCE, ONE_OWNER, FREE_COUNT, EMPTY_REFUSES, REFUSAL_KEEPS),
+        misconceptions={
+            "block-not-returned": "Whoever calls `allocate` has to learn which block it got: your `allocate` returned "
+            "None.",
+            "made-up-block": "An allocator hands out blocks that exist, it makes none: block {number} is not one of "
+            "the {total} blocks of this pool, 0 to {last}.",
+            "given-out-twice": "A block that has an owner is no longer free: you handed out block {number} again "
+            "although `{other}` still is that block, so two sequences would write over each other.",
+            "not-taken-off-the-list": "Handing a block out takes it off the free list: yours still counts it as free.",
+            "owner-not-counted": "A block that goes out has an owner from that moment on: its `ref_count` must be 1, "
+            "and yours is still 0.",
+            "refuses-too-early": "A pool may give away its last block: yours refused with {free} of {total} blocks "
+            "free.",
+            "empty-pool-answers": "An empty pool has to say no: all {total} blocks are in use, and your `allocate` "
+            "returned instead of raising ValueError, so the caller goes on as if it had memory.",
+            "empty-pool-other-error": "An empty pool is the allocator's own news, not a slip of its list: raise "
+            "ValueError yourself instead of letting {error} out.",
+            "changed-before-refusing": "A call that is refused must leave everything as it was: yours changed {changed} "
+            "first and raised afterwards.",
+        },
+        world=_AllocateWorld,
+        examples=(
+            _pool_history(3, ("allocate",), ("allocate",), ("allocate",), ("allocate",)),
+            _pool_history(1, ("allocate",), ("allocate",), ("allocate",)),
+        ),
+        setups=_pool_sizes,
+    ),
+    Step(
+        exercise_id="03-free",
+        title="take a block back",
+        points=4,
+        subject="UncachedBlockAllocator",
+        writes=("free",),
+        needs=("allocate", "get_num_free_blocks", "get_num_total_blocks"),
+        after=("03-allocate",),
+        reference=(UncachedBlockAllocator.free,),
+        properties=(OWNERS, COMES_BACK, GOES_OUT_AGAIN, ONCE, FREE_COUNT, DOUBLE_FREE, REFUSAL_KEEPS),
+        misconceptions={
+            "freed-while-shared": "A block comes back only when its last owner lets go: you returned block {number} "
+            "while {owners} still hold{s} it.",
+            "never-comes-back": "A block whose last owner has let go is free again: after `free({block})` nobody "
+            "holds it, and yours is not back on the free list.",
+            "owner-not-taken-away": "`free` is one owner letting go, so the count falls by one: `{block}.ref_count` "
+            "should say {owners} now.",
+            "all-owners-taken-away": "`free` speaks for one owner, not for all: `{block}` still has {owners}, and you "
+            "set its count to 0.",
+            "block-lost": "A block that came back must be able to go out again: {free} of {total} blocks are free, "
+            "and `allocate` refused.",
+            "given-out-twice": "A block that came back twice goes out twice: block {number} was handed out although "
+            "`{other}` still is that block.",
+            "owner-refused": "Letting go of a block is always allowed to one who holds it, shared or not: `{block}` had "
+            "{owners}, and your `free` refused.",
+            "double-free-accepted": "Freeing a block that nobody holds is a mistake of the caller's that must not "
+            "pass in silence: `{block}` has no owner, so raise ValueError.",
+            "double-free-other-error": "The caller has to be told in the error everybody expects here: raise "
+            "ValueError for a block without an owner, not {error}.",
+            "changed-before-refusing": "A call that is refused must leave everything as it was: look before you "
+            "count, yours changed {changed} first and raised afterwards.",
+        },
+        world=_FreeWorld,
+        examples=(
+            _pool_history(3, ("allocate",), ("share", "a"), ("free", "a"), ("free", "a"), ("free", "a")),
+            _pool_history(1, ("allocate",), ("free", "a"), ("allocate",), ("allocate",), ("free", "b")),
+            _pool_history(2, ("allocate",), ("free", "a"), ("free", "a"), ("allocate",), ("allocate",)),
+            _pool_history(1, ("allocate",), ("share", "a"), ("share", "a"), ("free", "a"), ("free", "a")),
+        ),
+        setups=_pool_sizes,
+    ),
+    Step(
+        exercise_id="03-share",
+        title="one more owner",
+        points=3,
+        subject="share_block_table",
+        writes=(),
+        needs=(),
+        reference=(share_block_table,),
+        properties=(SAME_BLOCKS, OWN_LIST, ONE_MORE_OWNER, OTHERS_KEEP),
+        misconceptions={
+            "table-not-returned": "The new owner needs its own table: your function returned None.",
+            "same-list": "Two owners, two lists: you returned `{parent}` itself, so what `{child}` appends later would "
+            "appear in both.",
+            "blocks-copied": "Sharing copies the list, not the blocks: you made new block objects, and a count on the "
+            "copy is one that nobody else sees.",
+            "last-block-left-out": "All of the table is shared, the block that is partly full as well: yours leaves "
+            "blocks out at the end.",
+            "sharing-not-counted": "Whoever holds a block counts: block {block} stands in {owners} tables now, and its "
+            "`ref_count` is still {got}.",
+            "two-is-not-the-number-of-owners": "A table can be shared more than once: block {block} stands in {owners} "
+            "tables, and its `ref_count` is {got}; raise the count that is there instead of writing a fixed one.",
+            "counted-more-than-once": "One new table is one new owner for each of its blocks: block {block} stands in "
+            "{owners} tables, and its `ref_count` is {got}.",
+        },
+        world=_ShareWorld,
+        examples=(
+            History({"num_blocks": 3}, (("table", 2), ("share", "table_a"), ("grow", "table_b"))),
+            History({"num_blocks": 2}, (("table", 1), ("share", "table_a"), ("share", "table_a"))),
+            History({"num_blocks": 1}, (("table", 0), ("share", "table_a"), ("grow", "table_b"))),
+        ),
+        setups=_table_sizes,
+    ),
+)

@@ -1,0 +1,225 @@
+"""What an exercise step is made of: properties that must hold, misconceptions it can name, a world that drives both.
+
+A `World` holds the learner's object and, beside it, an account of what must be true. It performs one operation at a
+time on both and compares them after each. Worlds are written a chapter at a time; `engine.py` plays histories on them.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import reprlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Operation = tuple[Any, ...]  # name of the operation, then its arguments: names of blocks or tables, or numbers
+Setup = dict[str, int]  # sizes of the world: num_blocks, block_size ...
+
+RUNS = "runs without an error"  # a property of every step
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One life of a world: its sizes and what is done to it, in order."""
+
+    setup: Setup
+    operations: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One exercise step.
+
+    Args:
+        exercise_id: chapter number and name, as in the notebook.
+        title: a few words for tables.
+        points: marks for all properties together.
+        subject: what the learner passes to `check`: the name of a class or function.
+        writes: the names of the methods that the learner writes here; empty when the subject is a function.
+        needs: other methods of the subject that the check calls.
+        after: steps on whose answers this one stands; it is checked once they pass.
+        reference: refimpl's functions that answer this step, refused while the check runs.
+        properties: what must hold, apart from `RUNS`, which every step has.
+        misconceptions: id -> the sentence that corrects the thought; {names} are filled in from the evidence.
+        world: makes a world from (subject, setup, log).
+        examples: histories from the task's text, played first; then the shortest ones that matter.
+        setups: draws the sizes of a random history.
+    """
+
+    exercise_id: str
+    title: str
+    points: int
+    subject: str
+    writes: tuple[str, ...]
+    needs: tuple[str, ...]
+    reference: tuple[Callable[..., Any], ...]
+    properties: tuple[str, ...]
+    misconceptions: Mapping[str, str]
+    world: Callable[[Any, Setup, Log], World]
+    examples: tuple[History, ...]
+    setups: Callable[[random.Random], Setup]
+    after: tuple[str, ...] = ()
+
+
+class World(ABC):
+    """The learner's object and the account beside it."""
+
+    @abstractmethod
+    def choices(self) -> Iterable[Operation]:
+        """The operations that make sense now, for a random history to choose from."""
+
+    @abstractmethod
+    def possible(self, operation: Operation) -> bool:
+        """Whether the operation makes sense now; the shrinker leaves out one that does not."""
+
+    @abstractmethod
+    def perform(self, operation: Operation) -> None:
+        """Do it to both and compare; raises Violation, Raised or NotAttempted."""
+
+
+class Violation(Exception):
+    """A property does not hold."""
+
+    def __init__(self, name: str, expected: str, got: str, misconception: str | None, evidence: dict[str, Any]) -> None:
+        super().__init__(name)
+        self.name, self.expected, self.got = name, expected, got
+        self.misconception, self.evidence = misconception, evidence
+
+
+class Raised(Exception):
+    """The learner's code raised where it had no reason to."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class NotAttempted(Exception):
+    """The learner's code is still the stub."""
+
+
+class NotYours(BaseException):
+    """refimpl's own answer was called. Not an Exception, so that no `except Exception` on the way swallows it."""
+
+
+@dataclass(slots=True)
+class Log:
+    """What happens while histories are played: the lines of the current one, and which properties were compared.
+
+    `lines` is the current history as the learner would type it; `tally` counts comparisons over all histories. It
+    counts from the first call of what this step asks for: what held before that is no merit of the answer.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    reached: bool = False  # whether the current history has called what the step asks for
+    tally: dict[str, int] = field(default_factory=dict)  # property -> comparisons made
+    broken: set[str] = field(default_factory=set)  # properties that did not hold at least once
+
+    def note(self, line: str) -> None:
+        """Something the check itself did, shown as a line of the history."""
+        self.lines.append(line)
+
+    def call(
+        self,
+        line: str,
+        function: Callable[..., Any],
+        *args: Any,
+        raises: Mapping[type[Exception], str] | None = None,
+        **evidence: Any,
+    ) -> Any:
+        """Call the learner's code where it must not raise; `raises` names what a certain error tells."""
+        self.lines.append(line)
+        self._count(RUNS)
+        try:
+            return function(*args)
+        except NotImplementedError:
+            raise NotAttempted from None
+        except (Exception, SystemExit) as error:
+            self.broken.add(RUNS)
+            for kind, misconception in (raises or {}).items():
+                if isinstance(error, kind):
+                    got = f"{type(error).__name__}: {error}"
+                    raise Violation(RUNS, "no error", got, misconception, evidence) from error
+            raise Raised(error) from error
+
+    def refuse(
+        self,
+        name: str,
+        line: str,
+        function: Callable[..., Any],
+        *args: Any,
+        returned: str | None,
+        other_error: str | None,
+        **evidence: Any,
+    ) -> None:
+        """Call the learner's code where it must raise ValueError; the misconceptions if it returns, or raises another."""
+        self.lines.append(line)
+        self._count(name)
+        try:
+            result = function(*args)
+        except NotImplementedError:
+            raise NotAttempted from None
+        except ValueError:
+            return
+        except (Exception, SystemExit) as error:
+            got = f"{type(error).__name__}: {error}"
+            self._break(name, "ValueError", got, other_error, error=type(error).__name__, **evidence)
+        else:
+            self._break(name, "ValueError", f"no error, it returned {show(result)}", returned, **evidence)
+
+    def expect(
+        self,
+        name: str,
+        what: str,
+        got: Any,
+        expected: Any,
+        misconception: str | None = None,
+        /,
+        **evidence: Any,
+    ) -> None:
+        """Property `name`: `what` is `expected`; `evidence` fills the misconception's sentence."""
+        self._count(name)
+        if not _equal(got, expected):
+            self._break(name, f"{what} is {show(expected)}", show(got), misconception, **evidence)
+
+    def hold(
+        self,
+        name: str,
+        holds: bool,
+        expected: str,
+        got: str,
+        misconception: str | None = None,
+        /,
+        **evidence: Any,
+    ) -> None:
+        """Property `name`, judged by the world itself and said in its words."""
+        self._count(name)
+        if not holds:
+            self._break(name, expected, got, misconception, **evidence)
+
+    def _count(self, name: str) -> None:
+        if self.reached:
+            self.tally[name] = self.tally.get(name, 0) + 1
+
+    def _break(self, name: str, expected: str, got: str, misconception: str | None, /, **evidence: Any) -> None:
+        self.broken.add(name)
+        raise Violation(name, expected, got, misconception, evidence)
+
+
+def _equal(got: Any, expected: Any) -> bool:
+    """Equality that a learner's strange object cannot break out of."""
+    try:
+        return bool(got == expected)
+    except Exception:  # noqa: BLE001  (whatever __eq__ raises, the answer is: not equal)
+        return False
+
+
+def show(value: Any) -> str:
+    """A short repr without memory addresses, the same in every run."""
+    try:
+        text = reprlib.repr(value)
+    except Exception as error:  # noqa: BLE001  (a learner's __repr__ may raise anything)
+        text = f"a {type(value).__name__} whose repr raises {type(error).__name__}"
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)

@@ -1,0 +1,83 @@
+"""`python -m refimpl COMMAND`: every command, and nothing but the reading of its arguments.
+
+The work lies in the modules that each command loads when it runs, so that `--help` needs no torch. Exit codes:
+0 good, 1 found wrong, 2 could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    args = _parser().parse_args(argv)
+    code: int = args.run(args)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m refimpl", description=__doc__.split("\n\n")[0])
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    from refimpl.serving.arguments import add_generate_arguments
+
+    generate = commands.add_parser("generate", help="let a language model answer, its KV cache in our blocks")
+    add_generate_arguments(generate)
+    generate.set_defaults(run=_generate)
+
+    fetch_model = commands.add_parser("fetch-model", help="download the model of the capstone, once (93 MB)")
+    fetch_model.set_defaults(run=_fetch_model)
+
+    checks = commands.add_parser("checks", help="list the exercise steps")
+    checks.add_argument("--json", action="store_true", help="as JSON")
+    checks.set_defaults(run=_checks)
+
+    release = commands.add_parser("release", help="generate exercises/ from solutions/")
+    release.add_argument("--check", action="store_true", help="change nothing; exit 1 where they differ")
+    release.set_defaults(run=_release)
+
+    execute = commands.add_parser("execute", help="run notebooks from a clean kernel and store their outputs")
+    execute.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
+    execute.set_defaults(run=_execute)
+    return parser
+
+
+def _generate(args: argparse.Namespace) -> int:
+    from refimpl.serving.generate import run_generate
+
+    return run_generate(args)
+
+
+def _fetch_model(args: argparse.Namespace) -> int:
+    from refimpl.serving.generate import run_fetch_model
+
+    return run_fetch_model(args)
+
+
+def _checks(args: argparse.Namespace) -> int:
+    from refimpl.checks import steps
+
+    rows = [{"id": step.exercise_id, "points": step.points, "title": step.title} for step in steps().values()]
+    if args.json:
+        json.dump(rows, sys.stdout, indent=2)
+        print()
+        return 0
+    for row in rows:
+        print(f"{row['id']:<24} {row['points']:>4} points   {row['title']}")
+    return 0
+
+
+def _release(args: argparse.Namespace) -> int:
+    from refimpl.release import main as release
+
+    return release(check=args.check)
+
+
+def _execute(args: argparse.Namespace) -> int:
+    from refimpl.notebooks import execute
+
+    return execute(args.notebooks)
