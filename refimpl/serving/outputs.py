@@ -1,0 +1,35 @@
+"""What the engine tells its caller: plain records under vLLM's names, complete in themselves at every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class CompletionOutput:
+    """One generated answer, as far as it has come. (vLLM 0.5.4: `vllm/outputs.py`, `CompletionOutput`.)
+
+    text: never ends inside a character until it is finished. finish_reason: "stop" at an end token, "length" at a
+    limit, "abort", or None while it grows. block_table: the blocks that it has lain in, logical block 0 first.
+    """
+
+    index: int
+    text: str
+    token_ids: list[int]
+    finish_reason: str | None
+    block_table: list[int]
+
+
+@dataclass(slots=True)
+class RequestOutput:
+    """One request, as far as it has come. (vLLM 0.5.4: `vllm/outputs.py`, `RequestOutput`.)
+
+    prompt: the text, None when token ids were given. error: why the request could not run, None when it could.
+    """
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    finished: bool
+    error: str | None = None

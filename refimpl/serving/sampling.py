@@ -1,0 +1,47 @@
+"""From logits to one token a sequence. Pure functions: randomness comes in as a generator for each request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from refimpl.sequence import SamplingParams
+
+
+def sample(
+    logits: Tensor, sampling_params: Sequence[SamplingParams], generators: Sequence[torch.Generator]
+) -> list[int]:
+    """Choose the next token of each sequence.
+
+    Args:
+        logits: [num_seqs, vocab_size].
+        sampling_params: of each sequence; temperature 0 takes the largest logit.
+        generators: of each sequence, so that what others ask for changes nothing.
+
+    Returns:
+        num_seqs token ids.
+
+    >>> greedy = SamplingParams(temperature=0)
+    >>> sample(torch.tensor([[0.0, 2.0, 1.0]]), [greedy], [torch.Generator()])
+    [1]
+
+    Source: vLLM 0.5.4, `vllm/model_executor/layers/sampler.py`, `Sampler`.
+    """
+    tokens: list[int] = logits.argmax(dim=-1).tolist()
+    for row, (params, generator) in enumerate(zip(sampling_params, generators, strict=True)):
+        if params.temperature > 0:
+            tokens[row] = _draw(logits[row], params, generator)
+    return tokens
+
+
+def _draw(logits: Tensor, params: SamplingParams, generator: torch.Generator) -> int:
+    """One draw from the smallest set of tokens whose probability reaches top_p."""
+    probabilities, tokens = (
+        (logits.float() / params.temperature).softmax(dim=-1).sort(descending=True, stable=True)
+    )
+    before = probabilities.cumsum(dim=-1) - probabilities
+    kept = torch.where(before < params.top_p, probabilities, 0.0)
+    kept[0] = probabilities[0]  # rounding must not leave an empty set
+    return int(tokens[torch.multinomial(kept, 1, generator=generator)])
