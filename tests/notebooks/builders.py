@@ -132,7 +132,7 @@ def step(exercise_id: str = "03-free", points: float = 2.0, subject: str = "free
 def solution_notebook() -> NotebookNode:
     """Return the smallest solution notebook that obeys every rule."""
     return notebook(
-        markdown("# Exercise: give a block back", "title"),
+        markdown("# Exercise: give a block back\n\nTime: 10 minutes.", "title"),
         code("from refimpl.checks import check", "imports"),
         *step(),
     )
@@ -141,7 +141,7 @@ def solution_notebook() -> NotebookNode:
 def lesson_notebook() -> NotebookNode:
     """Return the smallest lesson that obeys every rule."""
     return notebook(
-        markdown("# A free list", "title"),
+        markdown("# A free list\n\nTime: 10 minutes.", "title"),
         markdown("## What you are not building here\n\nNo eviction.", "not-building"),
         markdown("## Owners\n\n**Predict, then run:** how many blocks come back?", "owners"),
         code("owners = 2\nprint(owners - 1)", "count", printed("1\n")),
