@@ -21,7 +21,6 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path
 from matplotlib.textpath import TextPath
-from matplotlib.transforms import Affine2D
 
 # The palette of Okabe and Ito (2008) without black, which is the ink.
 COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#F0E442")
@@ -35,7 +34,7 @@ PITCH, LINE_HEIGHT, KEY_WIDTH, KEY_HEIGHT = SIDE + GAP, 27, 26, 19
 MIN_WIDTH = 384
 GROUND, FOOT, EDGE, RING, WORDS = range(1, 6)  # what lies on top of what
 
-MOST_BLOCKS, MOST_COLUMNS = 2048, 64
+BLOCK_LIMITS, COLUMN_LIMITS = (1, 2048), (4, 64)
 MOST_BANDS = 3  # owners that a block has room to show by letter
 MOST_LETTERS = 20  # of a sequence's name in the legend
 CSS_DPI, SHARPNESS = 96, 2  # two image pixels for one CSS pixel
@@ -74,7 +73,7 @@ class Picture:
     def png(self) -> bytes:
         """The picture as PNG, with transparent corners; the same bytes on every call."""
         image = io.BytesIO()
-        with matplotlib.rc_context({"hatch.linewidth": 1.1, "path.snap": True}):
+        with matplotlib.rc_context(_settings()):
             canvas: Any = FigureCanvasAgg(self._sheet.figure())
             canvas.print_png(image, metadata={"Software": None}, pil_kwargs={"compress_level": 3})
         return image.getvalue()
@@ -130,8 +129,9 @@ class Sheet:
         shape = _letter_shapes(text, size, bold)
         width = _width(text, size, bold)
         scale = min(1, room / width) if width else 1
-        place = Affine2D().scale(scale, -scale).translate(x - align * width * scale, y + 0.36 * size * scale)
-        self.add(shape.transformed(place), facecolor=colour, linewidth=0, zorder=WORDS)
+        start = (x - align * width * scale, y + 0.36 * size * scale)
+        placed = Path(shape.vertices * (scale, -scale) + start, shape.codes)
+        self.add(placed, facecolor=colour, linewidth=0, zorder=WORDS)
 
     def figure(self) -> Figure:
         """A new matplotlib figure of the sheet on its own paper; pyplot does not know of it.
@@ -151,6 +151,12 @@ class Sheet:
         return figure
 
 
+def _settings() -> dict[str, Any]:
+    """Matplotlib's own defaults, whatever the reader has set; a backend would bring pyplot in."""
+    defaults = {name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"}
+    return {**defaults, "hatch.linewidth": 1.1}
+
+
 @lru_cache(maxsize=4096)
 def _letter_shapes(text: str, size: float, bold: bool) -> Path:
     font = FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")
@@ -158,7 +164,7 @@ def _letter_shapes(text: str, size: float, bold: bool) -> Path:
 
 
 def _width(text: str, size: float, bold: bool = False) -> float:
-    return float(_letter_shapes(text, size, bold).get_extents().x1) if text.strip() else 0.0
+    return float(_letter_shapes(text, size, bold).vertices[:, 0].max(initial=0))
 
 
 def pool(
@@ -177,7 +183,7 @@ def pool(
     objects carry its number. `columns` is the number of blocks in a row; `title` stands above the headline.
 
     Returns a `Picture`; its `describe()` says the same in words. ValueError when a block number lies outside
-    the pool, or when `num_blocks` or `columns` is below 1 or more than a page can show.
+    the pool, or when a page cannot show so many blocks (1 to 2048) or columns (4 to 64).
 
     >>> from types import SimpleNamespace
     >>> shared = SimpleNamespace(block_number=3, ref_count=2)
@@ -191,9 +197,10 @@ def pool(
 
     Block tables over one pool: section 4.3 of the PagedAttention paper (Kwon et al., 2023).
     """
-    for name, value, most in (("num_blocks", num_blocks, MOST_BLOCKS), ("columns", columns, MOST_COLUMNS)):
-        if not 1 <= value <= most:
-            raise ValueError(f"{name} is {value}; a picture can show 1 to {most}")
+    limits = (("num_blocks", num_blocks, BLOCK_LIMITS), ("columns", columns, COLUMN_LIMITS))
+    for name, value, (least, most) in limits:
+        if not least <= value <= most:
+            raise ValueError(f"{name} is {value}; a picture can show {least} to {most}")
     title = " ".join(title.split()) if title else ""
     snapshot = _snapshot(num_blocks, tables, str(getattr(device, "name", device)))
     text = "\n".join([title] * bool(title) + _describe(snapshot))
@@ -336,7 +343,7 @@ def _draw(pool: _Pool, columns: int, title: str) -> Sheet:
 
 
 def _draw_titles(sheet: Sheet, title: str, headline: str) -> int:
-    letters = int((sheet.width - 2 * MARGIN) / (_width("n", 14, bold=True) * 1.15))
+    letters = int((sheet.width - 2 * MARGIN) / _width("n", 14, bold=True))
     y = MARGIN + 7
     for line in textwrap.wrap(title, letters) or [headline]:
         sheet.words(MARGIN, y, line, 14, bold=True, room=sheet.width - 2 * MARGIN)
@@ -356,12 +363,12 @@ def _draw_cell(sheet: Sheet, pool: _Pool, cell: _Cell, x: float, y: float) -> No
     for place, letter in enumerate(letters):
         middle = x + (place + 0.5) * width
         sheet.words(middle, y + 20.5, letter, 12, bold=True, align=0.5, room=width - 2)
-    sheet.words(x + 3, y + 7.5, str(cell.number), 8, colour=QUIET)
+    sheet.words(x + 3, y + 7.5, str(cell.number), 9, room=SIDE / 2 - 2, colour=QUIET)
     if cell.shared:
-        sheet.words(x + SIDE - 3, y + 7.5, f"×{len(cell.owners)}", 8, bold=True, align=1)
+        sheet.words(x + SIDE - 2, y + 7.5, f"×{len(cell.owners)}", 9, bold=True, align=1, room=SIDE / 2 - 3)
     _outline(sheet, x, y, SIDE, SIDE, INK if cell.owners else LINE)
     if not cell.agrees:
-        _alarm(sheet, x, y, SIDE, SIDE, "/".join(map(str, cell.ref_counts)) + f"≠{len(cell.owners)}")
+        _alarm(sheet, x, y, SIDE, SIDE, 12, "/".join(map(str, cell.ref_counts)) + f"≠{len(cell.owners)}")
 
 
 def _fill(sheet: Sheet, owner: int, x: float, y: float, width: float, height: float, strip: float) -> None:
@@ -377,9 +384,8 @@ def _outline(sheet: Sheet, x: float, y: float, width: float, height: float, colo
     sheet.box(x, y, width, height, fill=False, edgecolor=colour, linewidth=0.8, zorder=EDGE)
 
 
-def _alarm(sheet: Sheet, x: float, y: float, width: float, height: float, counts: str) -> None:
+def _alarm(sheet: Sheet, x: float, y: float, width: float, height: float, foot: float, counts: str) -> None:
     """A ring, and at the foot the number that ref_count says against the number of tables."""
-    foot = 12
     sheet.box(x, y + height - foot, width, foot, facecolor=PAPER, zorder=FOOT)
     sheet.words(x + width / 2, y + height - foot / 2, counts, 9, bold=True, align=0.5, room=width - 4)
     sheet.box(x - 1, y - 1, width + 2, height + 2, fill=False, edgecolor=ALARM, linewidth=2.2, zorder=RING)
@@ -421,4 +427,4 @@ def _draw_key(sheet: Sheet, pool: _Pool, key: int | str, x: float, y: float) -> 
         sheet.words(middle, y + KEY_HEIGHT / 2, "×n", 9, bold=True, align=0.5)
     _outline(sheet, x, y, KEY_WIDTH, KEY_HEIGHT, LINE if key == "free" else INK)
     if key == "alarm":
-        _alarm(sheet, x, y, KEY_WIDTH, KEY_HEIGHT, "1≠2")
+        _alarm(sheet, x, y, KEY_WIDTH, KEY_HEIGHT, KEY_HEIGHT, "1≠2")

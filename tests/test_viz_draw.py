@@ -1,0 +1,282 @@
+"""The block pool's picture: its words, its errors, and that what is drawn can be read by everyone.
+
+Blocks here are a learner's own, a class that shares nothing with refimpl's.
+"""
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from PIL import Image
+
+from refimpl.viz import draw
+from refimpl.viz.draw import Picture, pool
+
+
+class LearnersBlock:
+    def __init__(self, block_number: Any, ref_count: Any = 1) -> None:
+        self.block_number = block_number
+        self.ref_count = ref_count
+
+
+def pixels(picture: Picture) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(picture.png())).convert("RGBA"))
+
+
+def has_colour(picture: Picture, colour: str) -> bool:
+    rgba = [round(255 * part) for part in matplotlib.colors.to_rgba(colour)]
+    return bool((pixels(picture) == rgba).all(axis=-1).any())
+
+
+def everything() -> Picture:
+    """A picture with every kind of mark: eight owners, free, shared by 2, 3 and 5, a mismatch."""
+    by_two, by_three, by_five = LearnersBlock(40, 2), LearnersBlock(41, 3), LearnersBlock(42, 5)
+    tables = {f"request {i}": [LearnersBlock(4 * i + j) for j in range(3)] for i in range(8)}
+    for i, table in enumerate(tables.values()):
+        table += [by_two] * (i < 2) + [by_three] * (i < 3) + [by_five] * (i < 5)
+    tables["request 0"].append(LearnersBlock(50, 7))
+    return pool(64, tables, title="Every mark there is")
+
+
+# What describe() says
+
+
+def test_an_empty_pool_is_free_throughout():
+    assert pool(4, {}).describe() == "GPU pool: 4 blocks, 4 free\nFree: 0 to 3"
+
+
+def test_each_sequence_is_described_in_table_order_and_gaps_are_free():
+    tables = {"A": [LearnersBlock(5), LearnersBlock(1)], "B": [LearnersBlock(3)], "C": []}
+    assert pool(7, tables).describe().splitlines() == [
+        "GPU pool: 7 blocks, 4 free",
+        "A holds 2 blocks: 5, 1",
+        "B holds 1 block: 3",
+        "C holds 0 blocks: none",
+        "Free: 0, 2, 4, 6",
+    ]
+
+
+def test_a_full_pool_has_no_free_block():
+    lines = pool(1, {"A": [LearnersBlock(0)]}).describe().splitlines()
+    assert lines[0] == "GPU pool: 1 block, 0 free"
+    assert lines[-1] == "Free: none"
+
+
+def test_a_shared_block_is_said_once_with_all_its_owners():
+    shared = LearnersBlock(2, ref_count=3)
+    text = pool(4, {"A": [shared], "B": [shared], "C": [shared]}).describe()
+    assert "Shared: block 2 by A, B and C (ref_count 3)" in text
+    assert "Mismatch" not in text
+
+
+@pytest.mark.parametrize(
+    ("ref_count", "num_tables", "expected"),
+    [
+        (2, 1, "Mismatch: block 3 has ref_count 2, and 1 table holds it (A)"),
+        (0, 1, "Mismatch: block 3 has ref_count 0, and 1 table holds it (A)"),
+        (1, 2, "Mismatch: block 3 has ref_count 1, and 2 tables hold it (A and B)"),
+        (None, 1, "Mismatch: block 3 has ref_count None, and 1 table holds it (A)"),
+    ],
+)
+def test_a_ref_count_that_is_not_the_number_of_tables_is_said(ref_count, num_tables, expected):
+    block = LearnersBlock(3, ref_count)
+    text = pool(4, {name: [block] for name in "AB"[:num_tables]}).describe()
+    assert expected in text.splitlines()
+    assert "Shared" not in text
+
+
+def test_one_number_on_two_objects_is_a_mismatch_even_when_each_count_looks_right():
+    text = pool(4, {"A": [LearnersBlock(3, 2)], "B": [LearnersBlock(3, 2)]}).describe()
+    assert (
+        "Mismatch: block 3 has ref_count 2 and 2 on 2 different objects, and 2 tables hold it (A and B)"
+        in text
+    )
+
+
+def test_a_block_twice_in_one_table_is_drawn_and_said():
+    block = LearnersBlock(0)
+    text = pool(2, {"A": [block, block]}).describe()
+    assert "A holds 1 block: 0, 0" in text
+    assert "Repeated: A lists block 0 2 times" in text
+    assert "Mismatch" not in text
+
+
+def test_longer_names_get_letters():
+    block = LearnersBlock(0, 2)
+    text = pool(2, {"parent": [block], 7: [block]}).describe()
+    assert "A (parent) holds 1 block: 0\nB (7) holds 1 block: 0" in text
+    assert "block 0 by A and B" in text
+
+
+def test_letters_go_on_after_z():
+    text = pool(1, {f"seq {i}": [] for i in range(28)}).describe()
+    assert "Z (seq 25)" in text
+    assert "AA (seq 26)" in text
+    assert "AB (seq 27)" in text
+
+
+def test_title_and_device_are_said():
+    assert pool(2, {}, device="CPU", title="After swap-out").describe().splitlines()[:2] == [
+        "After swap-out",
+        "CPU pool: 2 blocks, 2 free",
+    ]
+
+
+def test_a_picture_does_not_change_with_the_objects_behind_it():
+    block, tables = LearnersBlock(0), {"A": []}
+    tables["A"].append(block)
+    picture = pool(2, tables)
+    words, image = picture.describe(), picture.png()
+    block.ref_count = 5
+    tables["A"].clear()
+    assert (picture.describe(), picture.png()) == (words, image)
+
+
+# Errors
+
+
+@pytest.mark.parametrize("number", [4, -1, None])
+def test_a_block_number_outside_the_pool_is_refused_with_number_table_and_limit(number):
+    with pytest.raises(ValueError, match=f"block number {number} in table 'B'.*0 to 3"):
+        pool(4, {"A": [LearnersBlock(0)], "B": [LearnersBlock(number)]})
+
+
+@pytest.mark.parametrize(
+    ("num_blocks", "columns", "message"),
+    [
+        (0, 16, "num_blocks is 0; a picture can show 1 to 2048"),
+        (2049, 16, "num_blocks is 2049; a picture can show 1 to 2048"),
+        (8, 3, "columns is 3; a picture can show 4 to 64"),
+        (8, 65, "columns is 65; a picture can show 4 to 64"),
+    ],
+)
+def test_more_than_a_page_can_show_is_refused(num_blocks, columns, message):
+    with pytest.raises(ValueError, match=message):
+        pool(num_blocks, {}, columns=columns)
+
+
+def test_the_tallest_picture_can_be_drawn():
+    assert pool(2048, {}, columns=4).png()
+
+
+# What a notebook gets
+
+
+def test_the_image_carries_its_size_and_its_words():
+    picture = pool(4, {"A": [LearnersBlock(1)]})
+    data, metadata = picture._repr_mimebundle_()
+    image = Image.open(io.BytesIO(data["image/png"]))
+    about = metadata["image/png"]
+    assert data["text/plain"] == about["alt"] == repr(picture) == picture.describe()
+    assert image.size == (2 * about["width"], 2 * about["height"])
+
+
+def test_a_notebook_shows_the_image_then_the_words_escaped(monkeypatch):
+    shown: list[dict[str, Any]] = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: shown.append(data))
+    pool(4, {"<i>": [LearnersBlock(1)]})._ipython_display_()
+    assert list(shown[0]) == ["image/png", "text/plain"]
+    assert (
+        "<pre>GPU pool: 4 blocks, 3 free\nA (&lt;i&gt;) holds 1 block: 1\nFree: 0, 2 to 3</pre>"
+        in shown[1]["text/html"]
+    )
+
+
+def test_the_image_is_the_same_every_time_whatever_the_reader_set_in_matplotlib():
+    tables = {"A": [LearnersBlock(1, 2)], "B": [LearnersBlock(2)]}
+    first = pool(4, tables).png()
+    with matplotlib.rc_context(
+        {"path.sketch": (1, 100, 2), "font.family": "serif", "hatch.linewidth": 4, "patch.antialiased": False}
+    ):
+        assert pool(4, tables).png() == first
+
+
+def test_drawing_leaves_pyplot_alone_and_importing_refimpl_leaves_matplotlib_alone():
+    program = """
+import sys
+import refimpl, refimpl.viz
+assert "matplotlib" not in sys.modules, "import refimpl loads matplotlib"
+from refimpl.viz.draw import pool
+pool(4, {}).png()
+assert "matplotlib.pyplot" not in sys.modules, "drawing loads pyplot"
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+# What is drawn
+
+
+def test_a_ring_is_drawn_only_where_a_count_is_wrong():
+    assert not has_colour(pool(4, {"A": [LearnersBlock(1, 1)]}), draw.ALARM)
+    assert has_colour(pool(4, {"A": [LearnersBlock(1, 2)]}), draw.ALARM)
+
+
+def test_free_blocks_are_plain():
+    assert not any(has_colour(pool(16, {}), colour) for colour in draw.COLOURS)
+
+
+def test_each_owner_of_a_shared_block_is_drawn_in_it():
+    block = LearnersBlock(0, 2)
+    first, second = draw.COLOURS[:2]
+    grid_only = pixels(pool(1, {"A": [block], "B": [block]}))[: 2 * 80]
+    for colour in (first, second):
+        rgb = [round(255 * part) for part in matplotlib.colors.to_rgb(colour)]
+        assert (grid_only[..., :3] == rgb).all(axis=-1).any(), f"{colour} is not in the grid"
+
+
+def test_no_two_of_fifty_six_owners_look_alike():
+    looks = {(draw.COLOURS[i % len(draw.COLOURS)], draw.HATCHES[i % len(draw.HATCHES)]) for i in range(56)}
+    assert len(looks) == 56
+
+
+def test_a_picture_of_256_blocks_takes_few_drawing_calls():
+    tables = {f"seq {i}": [LearnersBlock(25 * i + j) for j in range(25)] for i in range(10)}
+    artists = pool(256, tables)._sheet.figure().axes[0].get_children()
+    assert len(artists) < 60
+
+
+def luminance(rgb: np.ndarray) -> np.ndarray:
+    """Relative luminance of sRGB colours in 0 to 255, as WCAG 2.2 defines it."""
+    part = rgb[..., :3] / 255
+    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+    return linear @ np.array([0.2126, 0.7152, 0.0722])
+
+
+def contrasts_of_text(picture: Picture, theme: str) -> Iterator[float]:
+    """Each pixel in the full colour of a text, against what lies under it on a page of the theme's colour."""
+    figure = picture._sheet.figure()
+    figure.patch.set(facecolor=theme, alpha=1)
+    words = [
+        artist for artist in figure.axes[0].patches + figure.axes[0].artists if artist.zorder == draw.WORDS
+    ]
+    assert words, "the picture has no text"
+    canvas = draw.FigureCanvasAgg(figure)
+    canvas.draw()
+    written = np.asarray(canvas.buffer_rgba()).astype(int)
+    for artist in words:
+        artist.set_visible(False)
+    canvas.draw()
+    ground = np.asarray(canvas.buffer_rgba()).astype(int)
+    for colour in {artist.get_facecolor() for artist in words}:
+        ink = np.round(255 * np.array(colour)).astype(int)
+        at = (written == ink).all(axis=-1) & (ground != ink).any(axis=-1)
+        assert at.any(), "no pixel has the full colour of the text"
+        pair = np.sort([luminance(written[at]), luminance(ground[at])], axis=0)
+        yield float(((pair[1] + 0.05) / (pair[0] + 0.05)).min())
+
+
+@pytest.mark.parametrize("theme", ["#ffffff", "#111111"], ids=["light theme", "dark theme"])
+def test_all_text_has_a_contrast_of_at_least_4_5_to_1(theme):
+    assert min(contrasts_of_text(everything(), theme)) >= 4.5
+
+
+def test_the_paper_is_opaque_and_the_corners_are_not():
+    alpha = pixels(everything())[..., 3]
+    assert alpha[0, 0] == 0
+    assert (alpha[8:-8, 8:-8] == 255).all()
