@@ -50,7 +50,7 @@ class UncachedBlockAllocator:
         ]
 
     def allocate(self, block_hash: int | None = None, num_hashed_tokens: int = 0) -> PhysicalTokenBlock:
-        """A free block, with one owner from now on: the one freed last, because its memory is likeliest still warm.
+        """A free block, with one owner from now on: the one freed last.
 
         Both arguments belong to prefix caching and are ignored here.
 

@@ -23,7 +23,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m refimpl", description=__doc__.split("\n\n")[0])
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    from refimpl.serving.arguments import add_generate_arguments
+    from refimpl.serving.generate import add_generate_arguments
 
     generate = commands.add_parser("generate", help="let a language model answer, its KV cache in our blocks")
     add_generate_arguments(generate)
