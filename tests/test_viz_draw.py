@@ -12,6 +12,8 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from PIL import Image
 
 from refimpl.viz import draw
@@ -111,6 +113,10 @@ def test_longer_names_get_letters():
     text = pool(2, {"parent": [block], 7: [block]}).describe()
     assert "A (parent) holds 1 block: 0\nB (7) holds 1 block: 0" in text
     assert "block 0 by A and B" in text
+
+
+def test_a_name_without_letters_gets_one():
+    assert "A () holds 0 blocks: none" in pool(1, {"": []}).describe()
 
 
 def test_letters_go_on_after_z():
@@ -241,6 +247,21 @@ def test_a_picture_of_256_blocks_takes_few_drawing_calls():
     assert len(artists) < 60
 
 
+def test_nothing_is_drawn_over_text():
+    picture = everything()
+    figure = picture._sheet.figure()
+    for artist in figure.axes[0].artists + figure.axes[0].patches:
+        if artist.zorder == draw.WORDS:
+            artist.set_zorder(100)
+    assert (rendered(figure) == rendered(picture._sheet.figure())).all()
+
+
+def rendered(figure: Figure) -> np.ndarray:
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.array(canvas.buffer_rgba()).astype(int)
+
+
 def luminance(rgb: np.ndarray) -> np.ndarray:
     """Relative luminance of sRGB colours in 0 to 255, as WCAG 2.2 defines it."""
     part = rgb[..., :3] / 255
@@ -256,13 +277,10 @@ def contrasts_of_text(picture: Picture, theme: str) -> Iterator[float]:
         artist for artist in figure.axes[0].patches + figure.axes[0].artists if artist.zorder == draw.WORDS
     ]
     assert words, "the picture has no text"
-    canvas = draw.FigureCanvasAgg(figure)
-    canvas.draw()
-    written = np.asarray(canvas.buffer_rgba()).astype(int)
+    written = rendered(figure)
     for artist in words:
         artist.set_visible(False)
-    canvas.draw()
-    ground = np.asarray(canvas.buffer_rgba()).astype(int)
+    ground = rendered(figure)
     for colour in {artist.get_facecolor() for artist in words}:
         ink = np.round(255 * np.array(colour)).astype(int)
         at = (written == ink).all(axis=-1) & (ground != ink).any(axis=-1)

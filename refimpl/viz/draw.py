@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import matplotlib
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -130,8 +131,8 @@ class Sheet:
         width = _width(text, size, bold)
         scale = min(1, room / width) if width else 1
         start = (x - align * width * scale, y + 0.36 * size * scale)
-        placed = Path(shape.vertices * (scale, -scale) + start, shape.codes)
-        self.add(placed, facecolor=colour, linewidth=0, zorder=WORDS)
+        placed = np.asarray(shape.vertices) * (scale, -scale) + start
+        self.add(Path(placed, shape.codes), facecolor=colour, linewidth=0, zorder=WORDS)
 
     def figure(self) -> Figure:
         """A new matplotlib figure of the sheet on its own paper; pyplot does not know of it.
@@ -164,7 +165,7 @@ def _letter_shapes(text: str, size: float, bold: bool) -> Path:
 
 
 def _width(text: str, size: float, bold: bool = False) -> float:
-    return float(_letter_shapes(text, size, bold).vertices[:, 0].max(initial=0))
+    return float(np.asarray(_letter_shapes(text, size, bold).vertices)[:, 0].max(initial=0))
 
 
 def pool(
