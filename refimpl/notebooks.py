@@ -126,7 +126,6 @@ def run(
         resources={"metadata": {"path": str(folder)}},
         record_timing=False,
         coalesce_streams=True,
-        store_widget_state=False,
         on_cell_start=remember,
     )
     try:

@@ -21,6 +21,7 @@ def test_a_run_stores_outputs_counts_and_nothing_of_this_machine(tmp_path: Path)
         "print('first')\nprint('second')",
         "import pathlib\npathlib.Path('beside.txt').exists()",
         "import ipywidgets\nipywidgets.IntSlider(value=3)",
+        "ipywidgets.interact(lambda blocks: print(blocks), blocks=(1, 4))",
     ]
     path = save(tmp_path / "lesson.ipynb", *sources)
     (tmp_path / "beside.txt").write_text("The kernel works in the notebook's own folder.")
@@ -33,7 +34,7 @@ def test_a_run_stores_outputs_counts_and_nothing_of_this_machine(tmp_path: Path)
     assert notebooks.execute([path]) == 0
     first = path.read_bytes()
     ran = [cell for cell in notebooks.read(path).cells if cell.cell_type == "code"]
-    assert [cell.execution_count for cell in ran] == [1, 2, 3]
+    assert [cell.execution_count for cell in ran] == [1, 2, 3, 4]
     assert [output.text for output in ran[0].outputs] == ["first\nsecond\n"]
     assert ran[1].outputs[0].data["text/plain"] == "True"
     assert list(ran[2].outputs[0].data) == ["text/plain"]
