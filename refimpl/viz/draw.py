@@ -152,10 +152,10 @@ class Sheet:
         return figure
 
 
-def _settings() -> dict[str, Any]:
+def _settings() -> dict[Any, Any]:
     """Matplotlib's own defaults, whatever the reader has set; a backend would bring pyplot in."""
-    defaults = {name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"}
-    return {**defaults, "hatch.linewidth": 1.1}
+    defaults: dict[Any, Any] = dict(matplotlib.rcParamsDefault, **{"hatch.linewidth": 1.1})
+    return {name: value for name, value in defaults.items() if name != "backend"}
 
 
 @lru_cache(maxsize=4096)
