@@ -75,8 +75,7 @@ class SchedulerConfig:
         for name, limit in (("max_model_len", self.max_model_len), ("max_num_seqs", self.max_num_seqs)):
             if self.max_num_batched_tokens < limit:
                 raise ValueError(
-                    f"max_num_batched_tokens is {self.max_num_batched_tokens}, "
-                    f"it must be {name} ({limit}) or more"
+                    f"max_num_batched_tokens is {self.max_num_batched_tokens}, it must be {name} ({limit}) or more"
                 )
         if self.preemption_mode not in PREEMPTION_MODES:
             raise ValueError(f"preemption_mode is {self.preemption_mode!r}, it must be one of {PREEMPTION_MODES}")

@@ -1,0 +1,64 @@
+# Two commands: `make lab` to learn, `make test` to test everything. Both build .venv on their first run.
+# Another Python: make lab PYTHON=python3.12
+
+PYTHON ?= python3
+MIN_PYTHON := $(shell sed -n 's/^requires-python = ">=\([0-9.]*\)"/\1/p' pyproject.toml)
+BIN := .venv/bin
+ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
+
+.PHONY: lab test lint exercises notebooks work lock clean .venv
+
+lab: .venv
+	@echo "JupyterLab is starting. If no browser opens, open the address with ?token= that it prints below."
+	$(BIN)/python -m jupyterlab $(ROOT_FLAG) notebooks/00_start_here.ipynb
+
+test: .venv
+	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --nbval --nbval-cell-timeout=60 notebooks solutions
+
+lint: .venv
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+exercises: .venv
+	$(BIN)/python -m refimpl release
+
+notebooks: .venv
+	$(BIN)/python -m refimpl execute notebooks/*.ipynb solutions/*/*.ipynb
+
+# A learner's file is never written over: what is in my_work/ already stays.
+work:
+	@for source in exercises/*/*.ipynb; do \
+		target="my_work/$${source#exercises/}"; \
+		if [ -e "$$target" ]; then echo "kept    $$target"; \
+		else mkdir -p "$$(dirname "$$target")" && cp "$$source" "$$target" && echo "copied  $$target"; fi; \
+	done
+
+.venv: .venv/.complete
+
+.venv/.complete: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; need = tuple(map(int, "$(MIN_PYTHON)".split("."))); sys.exit(sys.version_info < need)' \
+		2>/dev/null || { echo "This course needs Python $(MIN_PYTHON) or newer; \`$(PYTHON)\` is" \
+		"$$($(PYTHON) --version 2>&1 | tail -n 1). Install one and run: make lab PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "\`$(PYTHON)\` cannot make virtual environments:" \
+		"its venv module is missing. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/jupyter labextension disable --level=sys_prefix @jupyter/nbgrader > /dev/null 2>&1
+	@touch $@
+
+# The versions of today, within the ranges of pyproject.toml; torch and triton stay the pair that was tested.
+lock:
+	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet torch==2.13.0 triton==3.7.1 '.[dev]'
+	{ sed -n '/^#/p' requirements.txt; \
+	  .venv-lock/bin/python -m pip freeze --exclude refimpl | sed -E \
+	    -e 's/^torch==([0-9.]+).*/torch==\1/' \
+	    -e 's/^triton==.*/&; platform_system == "Linux" and platform_machine == "x86_64"/'; \
+	  echo '-e .'; } > requirements.new && mv requirements.new requirements.txt
+	rm -rf .venv-lock
+
+clean:
+	rm -rf .venv .venv-lock .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

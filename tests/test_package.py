@@ -1,0 +1,118 @@
+"""The package as a whole: what importing it costs, its layers, its versions, its documents."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+import refimpl
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+HEAVY = ("torch", "numpy", "matplotlib", "ipywidgets", "IPython", "nbformat", "nbgrader")
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_importing_refimpl_and_its_core_loads_nothing_heavy():
+    loaded = python(
+        "import sys, refimpl; [getattr(refimpl, n) for n in ('BlockSpaceManager', 'SchedulerConfig', 'check')];"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    assert loaded.strip() == "[]"
+
+
+def test_importing_refimpl_takes_under_a_tenth_of_a_second():
+    best = min(
+        float(python("import time; t = time.perf_counter(); import refimpl; print(time.perf_counter() - t)"))
+        for _ in range(3)
+    )
+    assert best < 0.1
+
+
+def test_every_public_name_exists_and_an_unknown_one_is_an_attribute_error():
+    assert dir(refimpl) == sorted(refimpl.__all__)
+    for name in refimpl.__all__:
+        assert getattr(refimpl, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'BlockManger'"):
+        refimpl.BlockManger  # noqa: B018
+
+
+def test_type_checkers_see_the_same_public_names():
+    tree = ast.parse((ROOT / "refimpl/__init__.py").read_text())
+    seen = {a.asname for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for a in node.names if a.asname}
+    assert seen == set(refimpl.__all__)
+
+
+def lock():
+    lines = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line and line[0] not in "#-"]
+    return {requirement.name.lower().replace("_", "-"): requirement for requirement in map(Requirement, lines)}
+
+
+def test_the_lock_has_one_exact_version_of_everything_that_the_project_asks_for():
+    locked = lock()
+    assert all(re.fullmatch(r"==[^,*]+", str(r.specifier)) for r in locked.values())
+    asked = [Requirement(text) for text in requires("refimpl") if "extra" in text]
+    for requirement in asked:
+        if requirement.name == "refimpl":
+            continue
+        version = str(locked[requirement.name.lower()].specifier).removeprefix("==")
+        assert requirement.specifier.contains(version), f"{requirement} does not admit the locked {version}"
+
+
+def test_torch_and_triton_are_the_pair_that_was_tested():
+    locked = lock()
+    assert str(locked["torch"].specifier) == "==2.13.0"
+    assert str(locked["triton"].specifier) == "==3.7.1"
+    linux = {"platform_system": "Linux", "platform_machine": "x86_64"}
+    assert locked["triton"].marker.evaluate(linux)
+    for other in ({"platform_system": "Darwin"}, {"platform_machine": "aarch64"}):
+        assert not locked["triton"].marker.evaluate(linux | other)
+
+
+def test_ranges_in_the_project_stay_wide():
+    for extra in PYPROJECT["project"]["optional-dependencies"].values():
+        assert not [text for text in extra if "==" in text.partition(";")[0]]
+
+
+def test_environment_yml_is_conda_forge_and_the_lock():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    assert environment["channels"] == ["conda-forge"]
+    python_pin, pip, pips = environment["dependencies"]
+    assert (pip, pips) == ("pip", {"pip": ["-r requirements.txt"]})
+    assert python_pin.startswith("python=")
+    assert SpecifierSet(PYPROJECT["project"]["requires-python"]).contains(python_pin.removeprefix("python="))
+    assert "-e ." in (ROOT / "requirements.txt").read_text().splitlines()
+
+
+def test_the_readme_lists_every_lesson_with_its_minutes():
+    readme = (ROOT / "README.md").read_text()
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        course = json.loads(path.read_text())["metadata"]["course"]
+        number, _, name = path.stem.partition("_")
+        exercise = ROOT / "exercises" / path.stem / path.name
+        minutes = json.loads(exercise.read_text())["metadata"]["course"]["minutes"] if exercise.exists() else None
+        link = f"[{minutes} min]({exercise.relative_to(ROOT)})" if minutes else "–"
+        row = f"| {number} | [{name}](notebooks/{path.name}) | {course['minutes']} min | {link} |"
+        assert row in readme, f"README.md lacks: {row}"
+
+
+def test_every_public_thing_says_what_it_is():
+    """D6."""
+    for path in (ROOT / "refimpl").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        assert ast.get_docstring(tree) or not tree.body, f"{path.name} does not say what it owns"
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                assert ast.get_docstring(node), f"{path.name}: {node.name} has no docstring"
