@@ -136,7 +136,7 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scale:
         0, 2, 3, 1, 4
     )
     flat = by_kv_head.reshape(num_seqs, num_kv_heads, group_size * query_len, head_dim)
-    scores = (flat @ keys).reshape(num_seqs, num_kv_heads, group_size, query_len, -1)
+    scores = (flat @ keys).reshape(num_seqs, num_kv_heads, group_size, query_len, keys.shape[3])
     hidden = ~visible[:, None, None]
     weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1).masked_fill(hidden, 0.0)
     output = (weights.flatten(2, 3) @ values).reshape(by_kv_head.shape)

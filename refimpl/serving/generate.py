@@ -103,11 +103,11 @@ def _generate(args: argparse.Namespace) -> int:
 
 
 def _prompt(llm: LLM, text: str, raw: bool) -> Prompt:
-    """The prompt as the engine takes it: as it is, or as the user's turn of a conversation."""
+    """The prompt as the engine takes it: as it is, or as a conversation of one user turn and nothing else."""
     if raw:
         return text
     messages = [{"role": "user", "content": text}]
-    return {"prompt_token_ids": llm.get_tokenizer().apply_chat_template(messages)}
+    return {"prompt_token_ids": llm.get_tokenizer().apply_chat_template(messages, default_system_prompt=False)}
 
 
 class _AnswerPrinter:
@@ -139,7 +139,9 @@ class _AnswerPrinter:
         """Print the lines that are complete, and the rest when the answer is."""
         *complete, rest = new_text.split("\n")
         if len(rest) > _LINE_WIDTH:
-            broken = textwrap.wrap(rest, _LINE_WIDTH, drop_whitespace=False)
+            broken = textwrap.wrap(
+                rest, _LINE_WIDTH, drop_whitespace=False, replace_whitespace=False, expand_tabs=False
+            )
             complete, rest = complete + broken[:-1], broken[-1]
         self._printed += len(new_text) - len(rest)
         if finished and rest:

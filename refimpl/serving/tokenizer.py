@@ -53,26 +53,50 @@ class Tokenizer:
         """The id of one token, None when there is no such token."""
         return self._raw.token_to_id(token)
 
-    def apply_chat_template(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    def apply_chat_template(
+        self, messages: Sequence[Mapping[str, str]], default_system_prompt: bool = True
+    ) -> list[int]:
         """A conversation as token ids, up to where the model's answer begins.
 
         Args:
             messages: each with "role" ("system", "user" or "assistant") and "content".
+            default_system_prompt: keep the system message that some templates add when there is none.
 
         Raises:
             ValueError: for a model without a chat template, or one whose template refuses the messages.
         """
+        text = self._render(messages, add_generation_prompt=True)
+        if not default_system_prompt and all(message["role"] != "system" for message in messages):
+            text = self._without_system_message(text, messages)
+        return self.encode(text, add_special_tokens=False)
+
+    def _without_system_message(self, text: str, messages: Sequence[Mapping[str, str]]) -> str:
+        """The text without what the template put before the first message, the beginning-of-sequence token aside.
+
+        A conversation with an empty system message shows where that ends: there the message can be cut off exactly.
+        """
+        empty = {"role": "system", "content": ""}
+        try:
+            head = self._render([empty], add_generation_prompt=False)
+            bare = self._render([empty, *messages], add_generation_prompt=True).removeprefix(head)
+        except ValueError:  # a template without system messages adds none
+            return text
+        bos = self._special_tokens.get("bos_token", "")
+        if not text.endswith(bare):
+            return text
+        return bos + bare if text.startswith(bos) and not bare.startswith(bos) else bare
+
+    def _render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool) -> str:
         if self._chat_template is None:
             raise ValueError("this model has no chat template: give it the prompt as it is (--raw)")
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = _raise_template_error
         try:
-            text = environment.from_string(self._chat_template).render(
-                messages=messages, add_generation_prompt=True, **self._special_tokens
+            return environment.from_string(self._chat_template).render(
+                messages=messages, add_generation_prompt=add_generation_prompt, **self._special_tokens
             )
         except TemplateError as error:
             raise ValueError(f"the model's chat template failed: {error}") from error
-        return self.encode(text, add_special_tokens=False)
 
 
 class IncrementalDetokenizer:

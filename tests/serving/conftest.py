@@ -1,0 +1,51 @@
+"""Models and recordings for the tests of the serving layer, loaded once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from refimpl import LLM
+from refimpl.serving.fetch_model import model_path
+
+DATA = Path(__file__).parents[1] / "data" / "serving"
+
+collect_ignore = ["record_transformers.py"]  # runs in the environment of transformers, see there
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    """Two threads on a busy machine wait for each other at every product: tens of times slower than one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def tiny_folder() -> Path:
+    return DATA / "tiny_llama"
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_folder: Path) -> LLM:
+    return LLM(tiny_folder)
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> LLM:
+    if not model_path().is_file():
+        pytest.skip(f"{model_path()} is not there: fetch it with `python -m refimpl fetch-model`")
+    return LLM("smollm2-135m")
+
+
+@pytest.fixture(params=["tiny", "smollm2"])
+def recorded(request: pytest.FixtureRequest) -> tuple[LLM, dict[str, Any]]:
+    """A model, and what transformers said about the same one."""
+    name = {"tiny": "tiny_llama", "smollm2": "smollm2"}[request.param]
+    recording = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+    return request.getfixturevalue(request.param), recording
