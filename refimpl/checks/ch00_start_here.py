@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 from typing import Any
 
-from refimpl.checks.step import History, Log, Operation, Setup, Step, World
+from refimpl.checks.step import History, Log, Operation, Setup, Step, World, equal, show
 
 DIFFERENCE = "wasted is what was reserved and not used"
 NOTHING_WASTED = "a request that fills its reservation wastes nothing"
@@ -19,7 +18,7 @@ class _WasteWorld(World):
         self.function, self.log, self.most = subject, log, setup["max_model_len"]
 
     def choices(self) -> Iterable[Operation]:
-        return [("waste", self.most, used) for used in {1, self.most // 3, self.most - 1, self.most} if used > 0]
+        return [("waste", self.most, used) for used in (0, 1, self.most // 3, self.most - 1, self.most)]
 
     def possible(self, operation: Operation) -> bool:
         return True
@@ -27,19 +26,33 @@ class _WasteWorld(World):
     def perform(self, operation: Operation) -> None:
         _, reserved, used = operation
         got = self.log.call(f"wasted_slots({reserved}, {used})", self.function, reserved, used)
-        misconception = None
-        if got is None:
-            misconception = "nothing-returned"
-        elif got == used:
-            misconception = "used-is-not-wasted"
-        elif got == reserved:
-            misconception = "all-of-it-is-not-wasted"
-        elif got == reserved + used:
-            misconception = "added"
-        name = NOTHING_WASTED if reserved == used else DIFFERENCE
         self.log.expect(
-            name, "the result", got, reserved - used, misconception, reserved=reserved, used=used, got=got
+            NOTHING_WASTED if reserved == used else DIFFERENCE,
+            "the result",
+            got,
+            reserved - used,
+            _fault(got, reserved, used),
+            reserved=reserved,
+            used=used,
+            wasted=reserved - used,
+            got=show(got),
         )
+
+
+def _fault(got: Any, reserved: int, used: int) -> str | None:
+    """The misconception behind a wrong answer."""
+    wasted = reserved - used
+    answers = {
+        "nothing-returned": (None,),
+        "used-is-not-wasted": (used,),
+        "all-of-it-is-not-wasted": (reserved,),
+        "added": (reserved + used,),
+        "the-wrong-way-round": (-wasted,),
+        "a-share": (used / reserved, wasted / reserved, 100 * used / reserved, 100 * wasted / reserved),
+    }
+    return next(
+        (name for name, values in answers.items() if any(equal(got, value) for value in values)), None
+    )
 
 
 STEPS = (
@@ -53,12 +66,18 @@ STEPS = (
         reference=(),
         properties=(DIFFERENCE, NOTHING_WASTED),
         misconceptions={
-            "nothing-returned": "A function answers with `return`: yours returned None.",
-            "used-is-not-wasted": "The slots that hold tokens are the useful ones: of {reserved} reserved slots {used} "
-            "hold tokens, and you called just those wasted.",
-            "all-of-it-is-not-wasted": "Not everything that was reserved is wasted: {used} of the {reserved} slots "
-            "hold tokens.",
-            "added": "The tokens lie inside the reservation, not beside it: you added {used} to {reserved}.",
+            "nothing-returned": "A function answers with `return`, and a printed number is not an answer: yours returned "
+            "None.",
+            "used-is-not-wasted": "Used slots are not wasted: of {reserved} reserved slots {used} hold tokens, so {wasted} "
+            "are wasted, not {used}.",
+            "all-of-it-is-not-wasted": "Not everything that was reserved is wasted: of {reserved} slots {used} hold "
+            "tokens, so {wasted} are wasted, not {reserved}.",
+            "added": "The tokens lie inside the reservation, not beside it: take {used} away from {reserved} instead of "
+            "adding it.",
+            "the-wrong-way-round": "What is wasted is left over when the used slots are taken away from the reserved ones: "
+            "yours takes {reserved} from {used} and says {got}.",
+            "a-share": "Wasted slots are counted, not measured as a share: {wasted} of the {reserved} slots are wasted, and "
+            "yours says {got}.",
         },
         world=_WasteWorld,
         examples=(

@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from itertools import count
+from numbers import Integral
 from typing import Any
 
 from refimpl.allocator import UncachedBlockAllocator
 from refimpl.block import BlockTable, Device, PhysicalTokenBlock, share_block_table
-from refimpl.checks.step import History, Log, Operation, Setup, Step, World, show
+from refimpl.checks.step import History, Log, Operation, Setup, Step, World, equal, show
 
 NAMES = "abcdefghijklmnopqrstuvwxyz"
 
@@ -79,7 +80,9 @@ class _PoolWorld(World):
         block = self.log.call(
             f"{name} = allocator.allocate()",
             self.allocator.allocate,
-            raises={ValueError: "block-lost" if self.came_back else "refuses-too-early"},
+            raises=(Exception, "not-the-block-itself")
+            if self.came_back
+            else (ValueError, "refuses-too-early"),
             free=free,
             total=self.total,
         )
@@ -89,8 +92,8 @@ class _PoolWorld(World):
         self.log.hold(
             ONCE,
             other is None,
-            "a block that nobody has",
-            f"block {block.block_number}, which {other} is already",
+            "it should be a block that nobody has",
+            f"it is block {block.block_number}, which `{other}` still is",
             "given-out-twice",
             number=block.block_number,
             other=other,
@@ -100,7 +103,7 @@ class _PoolWorld(World):
             f"{name}.ref_count",
             block.ref_count,
             1,
-            "owner-not-counted" if block.ref_count == 0 else None,
+            "owner-not-counted" if equal(block.ref_count, 0) else None,
         )
         self.blocks[name], self.owners[name] = block, 1
         self.just_freed.clear()
@@ -111,19 +114,20 @@ class _PoolWorld(World):
     def _check_block(self, block: Any) -> None:
         fields = ("device", "block_number", "block_size", "ref_count")
         fits = all(hasattr(block, name) for name in fields)
-        self.log.hold(
-            A_BLOCK, fits, "a PhysicalTokenBlock", show(block), "block-not-returned" if block is None else None
-        )
-        in_pool = isinstance(block.block_number, int) and 0 <= block.block_number < self.total
+        misconception = "block-not-returned" if block is None else None
+        if isinstance(block, Integral):
+            misconception = "number-instead-of-block"
+        should = "it should return a PhysicalTokenBlock"
+        self.log.hold(A_BLOCK, fits, should, f"it returned {show(block)}", misconception, number=show(block))
+        in_pool = isinstance(block.block_number, Integral) and 0 <= int(block.block_number) < self.total
         self.log.hold(
             A_BLOCK,
             in_pool,
-            f"a block_number from 0 to {self.total - 1}",
-            show(block.block_number),
+            f"its block_number should be one of 0 to {self.total - 1}",
+            f"it is {show(block.block_number)}",
             "made-up-block",
-            number=block.block_number,
+            number=show(block.block_number),
             last=self.total - 1,
-            total=self.total,
         )
         self.log.expect(A_BLOCK, "its device", block.device, self.device)
         self.log.expect(A_BLOCK, "its block_size", block.block_size, self.block_size)
@@ -136,6 +140,7 @@ class _PoolWorld(World):
             returned="empty-pool-answers",
             other_error="empty-pool-other-error",
             total=self.total,
+            free=self.free,
         )
         self._check_unchanged()
 
@@ -150,7 +155,7 @@ class _PoolWorld(World):
             f"allocator.free({name})",
             self.allocator.free,
             self.blocks[name],
-            raises={ValueError: "owner-refused"},
+            raises=(ValueError, "owner-refused"),
             block=name,
             owners=_owners(self.owners[name]),
         )
@@ -161,7 +166,15 @@ class _PoolWorld(World):
             self.came_back = True
         owners, free = self.blocks[name].ref_count, self.allocator.get_num_free_blocks()
         self.log.expect(
-            OWNERS, f"{name}.ref_count", owners, left, _owner_fault(owners, left), block=name, owners=_owners(left)
+            OWNERS,
+            f"{name}.ref_count",
+            owners,
+            left,
+            _owner_fault(owners, left),
+            block=name,
+            owners=_owners(left),
+            left=left,
+            got=show(owners),
         )
         self.log.expect(
             COMES_BACK,
@@ -173,6 +186,8 @@ class _PoolWorld(World):
             number=self.blocks[name].block_number,
             owners=_owners(left),
             s="s" if left == 1 else "",
+            free=show(free),
+            expected=self.free,
         )
         self._check_counts(None)
 
@@ -216,9 +231,11 @@ class _PoolWorld(World):
             "the number of free blocks",
             free,
             self.free,
-            too_many_free if free == self.free + 1 else None,
+            too_many_free if equal(free, self.free + 1) else None,
         )
-        self.log.expect(FREE_COUNT, "the number of blocks in all", self.allocator.get_num_total_blocks(), self.total)
+        self.log.expect(
+            FREE_COUNT, "the number of blocks in all", self.allocator.get_num_total_blocks(), self.total
+        )
         for name, owners in self.owners.items():
             if owners:
                 self.log.expect(FREE_COUNT, f"{name}.ref_count", self.blocks[name].ref_count, owners)
@@ -248,20 +265,21 @@ def _owners(number: int) -> str:
 
 def _owner_fault(got: Any, left: int) -> str | None:
     """The misconception behind a wrong owner count after a free."""
-    if got == left + 1:
+    if equal(got, left + 1):
         return "owner-not-taken-away"
-    return "all-owners-taken-away" if got == 0 else None
+    return "all-owners-taken-away" if equal(got, 0) else None
 
 
 def _return_fault(free: Any, expected: int, left: int) -> str | None:
     """The misconception behind a wrong number of free blocks after a free that left `left` owners."""
-    if left:
-        return "freed-while-shared" if free == expected + 1 else None
-    return "never-comes-back" if free == expected - 1 else None
+    if equal(free, expected + 1):
+        return "freed-while-shared" if left else "comes-back-twice"
+    return "never-comes-back" if equal(free, expected - 1) and not left else None
 
 
 def _pool_sizes(rng: random.Random) -> Setup:
-    return {"num_blocks": rng.randint(1, 6), "block_size": rng.choice((1, 4, 16)), "device": rng.randint(1, 2)}
+    num_blocks = rng.choice((1, 2, 3, 4, 5, 6, 20))
+    return {"num_blocks": num_blocks, "block_size": rng.choice((1, 4, 16)), "device": rng.randint(1, 2)}
 
 
 def _pool_history(num_blocks: int, *operations: Operation) -> History:
@@ -279,7 +297,9 @@ class _ShareWorld(World):
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         self.share, self.log = subject, log
-        self.blocks = [PhysicalTokenBlock(Device.GPU, number, block_size=16) for number in range(setup["num_blocks"])]
+        self.blocks = [
+            PhysicalTokenBlock(Device.GPU, number, block_size=16) for number in range(setup["num_blocks"])
+        ]
         self.unused = list(reversed(self.blocks))
         self.tables: dict[str, list[PhysicalTokenBlock]] = {}  # name -> what the table must hold
         self.given: dict[str, Any] = {}  # name -> the list object itself
@@ -298,7 +318,12 @@ class _ShareWorld(World):
 
     def perform(self, operation: Operation) -> None:
         verb, argument = operation
-        {"table": self._table, "share": self._share, "grow": self._grow}[verb](argument)
+        if verb == "table":
+            self._table(argument)
+        elif verb == "share":
+            self._share(argument)
+        else:
+            self._grow(argument)
 
     def _name(self) -> str:
         return f"table_{NAMES[next(self._next_name) % len(NAMES)]}"
@@ -329,15 +354,15 @@ class _ShareWorld(World):
         self.log.hold(
             SAME_BLOCKS,
             isinstance(new_table, list),
-            f"the list {_numbers(wanted)}",
-            show(new_table),
+            f"it should return the list of the blocks {_numbers(wanted)}",
+            f"it returned {show(new_table)}",
             "table-not-returned" if new_table is None else None,
         )
         self.log.hold(
             OWN_LIST,
             new_table is not self.given[parent],
-            "another list",
-            f"{parent} itself",
+            "it should be another list",
+            f"it is `{parent}` itself",
             "same-list",
             parent=parent,
             child=child,
@@ -349,19 +374,23 @@ class _ShareWorld(World):
         self._check_tables()
 
     def _check_same_blocks(self, new_table: list[Any], wanted: BlockTable) -> None:
-        same = len(new_table) == len(wanted) and all(a is b for a, b in zip(new_table, wanted, strict=True))
-        numbers = [getattr(block, "block_number", block) for block in new_table]
+        same = _same(new_table, wanted)
+        numbers = _numbers(wanted)
         misconception = None
-        if not same and numbers == _numbers(wanted):
+        if not same and equal(new_table, numbers):
+            misconception = "numbers-instead-of-blocks"
+        elif not same and [getattr(block, "block_number", None) for block in new_table] == numbers:
             misconception = "blocks-copied"
-        elif not same and numbers == _numbers(wanted)[: len(numbers)]:
+        elif not same and _same(new_table, wanted[:-1]):
             misconception = "last-block-left-out"
         self.log.hold(
             SAME_BLOCKS,
             same,
-            f"the blocks {_numbers(wanted)}, the same objects",
-            "other block objects with these numbers" if misconception == "blocks-copied" else show(numbers),
+            f"it should hold the blocks {numbers}, the same objects",
+            "these are new objects" if misconception == "blocks-copied" else f"it is {show(new_table)}",
             misconception,
+            numbers=numbers,
+            last=numbers[-1] if numbers else None,
         )
 
     def _check_owners(self, block: PhysicalTokenBlock, role: str, name: str) -> None:
@@ -374,16 +403,21 @@ class _ShareWorld(World):
             _sharing_fault(block.ref_count, owners) if role == "shared" else None,
             block=block.block_number,
             owners=owners,
-            got=block.ref_count,
+            got=show(block.ref_count),
         )
 
     def _check_tables(self) -> None:
         for name, wanted in self.tables.items():
             given = self.given[name]
-            same = len(given) == len(wanted) and all(a is b for a, b in zip(given, wanted, strict=True))
-            self.log.hold(OTHERS_KEEP, same, f"{name} still {_numbers(wanted)}", show(given))
+            should, but = f"`{name}` should still hold the blocks {_numbers(wanted)}", f"it is {show(given)}"
+            self.log.hold(OTHERS_KEEP, _same(given, wanted), should, but)
         for block in self.blocks:
             self._check_owners(block, "other", OTHERS_KEEP)
+
+
+def _same(given: list[Any], wanted: BlockTable) -> bool:
+    """Whether both hold the same objects in the same order."""
+    return len(given) == len(wanted) and all(a is b for a, b in zip(given, wanted, strict=True))
 
 
 def _numbers(block_table: BlockTable) -> list[int]:
@@ -392,9 +426,9 @@ def _numbers(block_table: BlockTable) -> list[int]:
 
 def _sharing_fault(got: Any, owners: int) -> str | None:
     """The misconception behind a wrong owner count after sharing."""
-    if got == owners - 1:
+    if equal(got, owners - 1):
         return "sharing-not-counted" if owners == 2 else "two-is-not-the-number-of-owners"
-    return "counted-more-than-once" if isinstance(got, int) and got > owners else None
+    return "counted-more-than-once" if isinstance(got, Integral) and int(got) > owners else None
 
 
 def _table_sizes(rng: random.Random) -> Setup:
@@ -412,23 +446,24 @@ STEPS = (
         reference=(UncachedBlockAllocator.allocate,),
         properties=(A_BLOCK, ONCE, ONE_OWNER, FREE_COUNT, EMPTY_REFUSES, REFUSAL_KEEPS),
         misconceptions={
-            "block-not-returned": "Whoever calls `allocate` has to learn which block it got: your `allocate` returned "
-            "None.",
-            "made-up-block": "An allocator hands out blocks that exist, it makes none: block {number} is not one of "
-            "the {total} blocks of this pool, 0 to {last}.",
-            "given-out-twice": "A block that has an owner is no longer free: you handed out block {number} again "
-            "although `{other}` still is that block, so two sequences would write over each other.",
-            "not-taken-off-the-list": "Handing a block out takes it off the free list: yours still counts it as free.",
-            "owner-not-counted": "A block that goes out has an owner from that moment on: its `ref_count` must be 1, "
-            "and yours is still 0.",
-            "refuses-too-early": "A pool may give away its last block: yours refused with {free} of {total} blocks "
-            "free.",
-            "empty-pool-answers": "An empty pool has to say no: all {total} blocks are in use, and your `allocate` "
-            "returned instead of raising ValueError, so the caller goes on as if it had memory.",
-            "empty-pool-other-error": "An empty pool is the allocator's own news, not a slip of its list: raise "
+            "block-not-returned": "Whoever calls `allocate` must learn which block it got: yours returned None.",
+            "number-instead-of-block": "The caller gets the block and not its number, because the owner count is on the "
+            "block: yours returned {number}.",
+            "made-up-block": "An allocator hands out the blocks of its pool and adds none: the pool has the blocks 0 to "
+            "{last}, and yours handed out block {number}.",
+            "given-out-twice": "A block that has an owner is not free: you handed out block {number} while `{other}` still "
+            "is that block, so two sequences would write over each other.",
+            "not-taken-off-the-list": "A block that goes out leaves the free list: yours is still counted as free.",
+            "owner-not-counted": "A block has an owner from the moment it goes out: its `ref_count` must be 1, and yours is "
+            "still 0.",
+            "refuses-too-early": "A pool may give away its last block: yours refused when {free} of {total} could still go "
+            "out.",
+            "empty-pool-answers": "An empty pool has to say no: with {free} of {total} blocks free, `allocate` must raise "
+            "ValueError, or the caller goes on as if it had memory.",
+            "empty-pool-other-error": "That the pool is empty is news for the caller and no slip of your list: raise "
             "ValueError yourself instead of letting {error} out.",
-            "changed-before-refusing": "A call that is refused must leave everything as it was: yours changed {changed} "
-            "first and raised afterwards.",
+            "changed-before-refusing": "A call that is refused leaves everything as it was: yours changed {changed} before "
+            "it raised.",
         },
         world=_AllocateWorld,
         examples=(
@@ -446,28 +481,39 @@ STEPS = (
         needs=("allocate", "get_num_free_blocks", "get_num_total_blocks"),
         after=("03-allocate",),
         reference=(UncachedBlockAllocator.free,),
-        properties=(OWNERS, COMES_BACK, GOES_OUT_AGAIN, ONCE, FREE_COUNT, DOUBLE_FREE, REFUSAL_KEEPS),
+        properties=(
+            OWNERS,
+            COMES_BACK,
+            GOES_OUT_AGAIN,
+            DOUBLE_FREE,
+            REFUSAL_KEEPS,
+            A_BLOCK,
+            ONCE,
+            ONE_OWNER,
+            FREE_COUNT,
+            EMPTY_REFUSES,
+        ),
         misconceptions={
-            "freed-while-shared": "A block comes back only when its last owner lets go: you returned block {number} "
-            "while {owners} still hold{s} it.",
-            "never-comes-back": "A block whose last owner has let go is free again: after `free({block})` nobody "
-            "holds it, and yours is not back on the free list.",
-            "owner-not-taken-away": "`free` is one owner letting go, so the count falls by one: `{block}.ref_count` "
-            "should say {owners} now.",
-            "all-owners-taken-away": "`free` speaks for one owner, not for all: `{block}` still has {owners}, and you "
-            "set its count to 0.",
-            "block-lost": "A block that came back must be able to go out again: {free} of {total} blocks are free, "
-            "and `allocate` refused.",
-            "given-out-twice": "A block that came back twice goes out twice: block {number} was handed out although "
-            "`{other}` still is that block.",
-            "owner-refused": "Letting go of a block is always allowed to one who holds it, shared or not: `{block}` had "
-            "{owners}, and your `free` refused.",
-            "double-free-accepted": "Freeing a block that nobody holds is a mistake of the caller's that must not "
-            "pass in silence: `{block}` has no owner, so raise ValueError.",
-            "double-free-other-error": "The caller has to be told in the error everybody expects here: raise "
-            "ValueError for a block without an owner, not {error}.",
-            "changed-before-refusing": "A call that is refused must leave everything as it was: look before you "
-            "count, yours changed {changed} first and raised afterwards.",
+            "freed-while-shared": "A block comes back when its last owner lets go, and not before: you returned block "
+            "{number} while {owners} still hold{s} it.",
+            "never-comes-back": "A block whose last owner has let go is free again: nobody holds `{block}` now, and it is "
+            "not among the free blocks.",
+            "comes-back-twice": "A block is on the free list once: after `free({block})` {expected} blocks are free and "
+            "yours counts {free}, so it would go out to two owners.",
+            "owner-not-taken-away": "`free` is one owner letting go, so the count falls by one: `{block}.ref_count` must be "
+            "{left} now, and yours is still {got}.",
+            "all-owners-taken-away": "`free` speaks for one owner and not for all of them: `{block}` still has {owners}, and "
+            "you set its count to 0.",
+            "not-the-block-itself": "What `free` puts back is what `allocate` hands out next, so it must be the block itself "
+            "(not its number): once a block had come back, `allocate` ended in {error}.",
+            "owner-refused": "Every owner may let go, be the block shared or not: `{block}` had {owners}, and your `free` "
+            "raised ValueError.",
+            "double-free-accepted": "To free a block that nobody holds is a mistake of the caller's, and silence would hide "
+            "it: `{block}` had 0 owners, so raise ValueError.",
+            "double-free-other-error": "A caller waits for the error that was agreed on: for a block without an owner that "
+            "is ValueError, and yours raised {error}.",
+            "changed-before-refusing": "A call that is refused leaves everything as it was: look at the count before you "
+            "change it, yours changed {changed} before it raised.",
         },
         world=_FreeWorld,
         examples=(
@@ -488,18 +534,20 @@ STEPS = (
         reference=(share_block_table,),
         properties=(SAME_BLOCKS, OWN_LIST, ONE_MORE_OWNER, OTHERS_KEEP),
         misconceptions={
-            "table-not-returned": "The new owner needs its own table: your function returned None.",
-            "same-list": "Two owners, two lists: you returned `{parent}` itself, so what `{child}` appends later would "
-            "appear in both.",
-            "blocks-copied": "Sharing copies the list, not the blocks: you made new block objects, and a count on the "
-            "copy is one that nobody else sees.",
-            "last-block-left-out": "All of the table is shared, the block that is partly full as well: yours leaves "
-            "blocks out at the end.",
-            "sharing-not-counted": "Whoever holds a block counts: block {block} stands in {owners} tables now, and its "
-            "`ref_count` is still {got}.",
-            "two-is-not-the-number-of-owners": "A table can be shared more than once: block {block} stands in {owners} "
-            "tables, and its `ref_count` is {got}; raise the count that is there instead of writing a fixed one.",
-            "counted-more-than-once": "One new table is one new owner for each of its blocks: block {block} stands in "
+            "table-not-returned": "The new owner needs a table of its own: your function returned None.",
+            "same-list": "Two owners need two lists: you returned `{parent}` itself, and a block appended to `{child}` would "
+            "stand in both.",
+            "numbers-instead-of-blocks": "A block table holds the blocks and not their numbers, because the owner count is "
+            "on the block: yours holds {numbers}.",
+            "blocks-copied": "Sharing copies the list and not the blocks: you made new block objects, and an owner counted "
+            "on a copy is one that nobody else sees.",
+            "last-block-left-out": "All of a table is shared, the block that may be partly full as well: yours leaves out "
+            "the last one, block {last}.",
+            "sharing-not-counted": "Every table that holds a block counts: block {block} stands in {owners} tables now, and "
+            "its `ref_count` is still {got}.",
+            "two-is-not-the-number-of-owners": "A table can be shared more than once, so raise the count that is there: "
+            "block {block} stands in {owners} tables, and its `ref_count` is {got}.",
+            "counted-more-than-once": "One new table is one new owner of each of its blocks: block {block} stands in "
             "{owners} tables, and its `ref_count` is {got}.",
         },
         world=_ShareWorld,

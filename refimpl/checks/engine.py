@@ -7,57 +7,60 @@ is preferred to one without; it is then cut down to the shortest history that st
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import linecache
 import os
 import random
 import sysconfig
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from refimpl.checks import sandbox
-from refimpl.checks.result import CheckResult
-from refimpl.checks.step import (
-    RUNS,
-    History,
-    Log,
-    NotAttempted,
-    NotYours,
-    Operation,
-    Raised,
-    Setup,
-    Step,
-    Violation,
-    World,
-)
+from refimpl.checks.result import CheckResult, Outcome
+from refimpl.checks.step import RUNS, Log, Operation, Setup, Step, Violation, World, one_line, said
 
 TIME_LIMIT = 10.0  # seconds for one check, shortest history included
+ENOUGH = 0.5  # of the time limit: slow code meets fewer random histories, and is not called endless
+ENOUGH_SHRINKING = 0.8
 RANDOM_HISTORIES = 60
 OPERATIONS = 24  # operations in a random history
 SHRINK_TRIES = 500
+LINES = 12  # of a trace, at most
 
 _REFIMPL = str(Path(__file__).parents[1]) + os.sep
-_NOT_THE_LEARNERS = (_REFIMPL, *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")})
+_NOT_THE_LEARNERS = (
+    _REFIMPL,
+    *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")},
+)
+
+
+class NotAttempted(Exception):
+    """The learner's code is still the stub."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failure:
-    """One history that shows what is wrong."""
+    """One history that shows what is wrong: a property that does not hold, or what the learner's code raised."""
 
     setup: Setup
     operations: tuple[Operation, ...]
     lines: tuple[str, ...]
-    cause: Violation | Raised
+    cause: Violation | BaseException
+    misconception: str | None
 
     @property
-    def misconception(self) -> str | None:
-        return self.cause.misconception if isinstance(self.cause, Violation) else None
+    def kind(self) -> tuple[str, str | None]:
+        """What must stay the same while the history is cut down."""
+        if isinstance(self.cause, Violation):
+            return self.cause.name, self.misconception
+        return RUNS, type(self.cause).__name__
 
-    def same_cause(self, other: Failure | None) -> bool:
-        """Whether both show the same thing: the property and misconception, or the type of the error."""
-        return other is not None and _kind(self.cause) == _kind(other.cause)
+    @property
+    def size(self) -> tuple[int, int]:
+        """Fewer operations first, then a smaller world."""
+        return len(self.operations), sum(self.setup.values())
 
 
 def check(exercise_id: str, subject: Any, **context: Any) -> CheckResult:
@@ -75,6 +78,12 @@ def check(exercise_id: str, subject: Any, **context: Any) -> CheckResult:
     Raises:
         ValueError: for an id that does not exist, or context that the step does not ask for.
         RuntimeError: when a property was never compared, which is a fault of the check.
+
+    >>> result = check("00-first-check", lambda reserved, used: used)
+    00-first-check: misconception — Used slots are not wasted: of 2048 reserved slots 35 hold tokens, so 2013 are \
+wasted, not 35.
+    >>> result.points < result.max_points
+    True
     """
     from refimpl.checks.catalogue import find
 
@@ -87,34 +96,49 @@ def check(exercise_id: str, subject: Any, **context: Any) -> CheckResult:
 
 
 def examine(step: Step, subject: Any, time_limit: float = TIME_LIMIT) -> CheckResult:
-    """Check `subject` against `step`, printing nothing."""
+    """Check `subject` against `step`, printing nothing; see `check`."""
     unfit = _unfit(step, subject) or _stands_on_sand(step, subject, time_limit)
     if unfit is not None:
         return unfit
     log = Log()
-    with sandbox.silence() as printed:
+    failure: Failure | None = None
+    with sandbox.room(step.reference) as room:
         try:
-            with sandbox.refused(step.reference):
-                failure = sandbox.within(time_limit, lambda: _search(step, subject, log))
+            failure = sandbox.within(time_limit, lambda: _search(step, subject, log, time_limit))
         except NotAttempted:
-            return _not_attempted(step, f"`{log.lines[-1]}` still ends in `raise NotImplementedError()`")
-        except NotYours:
-            return _not_yours(step)
+            return _stub(step)
         except sandbox.OutOfTime as out_of_time:
-            return _timed_out(step, log, time_limit, out_of_time.stopped, printed.text)
-    if failure is None:
-        return _passed(step, log)
-    return _failed(step, failure, log, printed.text)
+            return _timed_out(step, log, time_limit, out_of_time.stopped, room.printed)
+        except sandbox.NotYours:
+            pass
+    if room.not_yours:
+        return _result(
+            step, "not yours", "This is refimpl's own code at work; the points are for an answer of yours."
+        )
+    _insist_on_every_property(step, log, failure)
+    return _passed(step, log) if failure is None else _failed(step, failure, log, room.printed)
 
 
-def _search(step: Step, subject: Any, log: Log) -> Failure | None:
+def _search(step: Step, subject: Any, log: Log, time_limit: float) -> Failure | None:
     """The failure to show, cut down; None when every history went well."""
+    start = time.monotonic()
     chosen: Failure | None = None
     for setup, next_operation in _histories(step):
+        if log.histories >= len(step.examples) and time.monotonic() - start > ENOUGH * time_limit:
+            break
         failure = _play(step, subject, setup, next_operation, log)
+        log.histories += 1
+        if (
+            failure is not None
+            and isinstance(failure.cause, NotImplementedError)
+            and set(log.tally) == {RUNS}
+        ):
+            raise NotAttempted
         if failure is not None and (chosen is None or (failure.misconception and not chosen.misconception)):
             chosen = failure
-    return None if chosen is None else _shrink(step, subject, chosen)
+    if chosen is None:
+        return None
+    return _shrink(step, subject, chosen, log, start + ENOUGH_SHRINKING * time_limit)
 
 
 def _histories(step: Step) -> Iterator[tuple[Setup, Callable[[World], Operation | None]]]:
@@ -150,27 +174,38 @@ def _play(
     log.lines.clear()
     log.reached = not step.writes
     operations: list[Operation] = []
+    misconception = None
     try:
         world = step.world(subject, setup, log)
         while (operation := next_operation(world)) is not None:
             operations.append(operation)
             log.reached |= operation[0] in step.writes
             world.perform(operation)
-    except (Violation, Raised) as cause:
-        return Failure(setup, tuple(operations), tuple(log.lines), cause)
-    return None
+        return None
+    except (sandbox.Stop, sandbox.NotYours):
+        raise
+    except Violation as violation:
+        cause: BaseException = violation
+        misconception = violation.misconception if violation.misconception in step.misconceptions else None
+    except BaseException as error:  # noqa: BLE001  (raised in this thread, so by the learner's code: no interrupt)
+        cause = error
+        log.broken.add(RUNS)
+    return Failure(setup, tuple(operations), tuple(log.lines), cause, misconception)
 
 
-def _shrink(step: Step, subject: Any, failure: Failure) -> Failure:
+def _shrink(step: Step, subject: Any, failure: Failure, log: Log, until: float) -> Failure:
     """The shortest history in the smallest world that still fails for the same cause."""
     tries = SHRINK_TRIES
+    uncounted = Log(lines=log.lines)  # the same lines, so that a call that never returns can be named
     improved = True
     while improved and tries > 0:
         improved = False
         for setup, operations in _shorter(failure):
             tries -= 1
-            shorter = _play(step, subject, setup, _script(operations), Log())
-            if shorter is not None and failure.same_cause(shorter) and _size(shorter) < _size(failure):
+            if time.monotonic() > until:
+                return failure
+            shorter = _play(step, subject, setup, _script(operations), uncounted)
+            if shorter is not None and shorter.kind == failure.kind and shorter.size < failure.size:
                 failure, improved = shorter, True
                 break
     return failure
@@ -186,34 +221,31 @@ def _shorter(failure: Failure) -> Iterator[tuple[Setup, tuple[Operation, ...]]]:
             yield {**failure.setup, name: smaller}, operations
 
 
-def _size(failure: Failure) -> tuple[int, int]:
-    return len(failure.operations), sum(failure.setup.values())
-
-
-def _kind(cause: Violation | Raised) -> tuple[str, str | None]:
-    if isinstance(cause, Violation):
-        return cause.name, cause.misconception
-    return RUNS, type(cause.error).__name__
-
-
 def _unfit(step: Step, subject: Any) -> CheckResult | None:
-    """The result for a subject that cannot be checked at all: the wrong kind of thing, no method yet, refimpl's own."""
+    """The result for a subject that cannot be checked at all: the wrong kind of thing, or no method yet."""
     is_class = bool(step.writes)
     if is_class != isinstance(subject, type) or not callable(subject):
         kind = "class" if is_class else "function"
-        article = "an instance of " if not callable(subject) else ""
         message = (
-            f"this check wants the {kind} `{step.subject}` itself, `check(\"{step.exercise_id}\", {step.subject})`, "
-            f"and was given {article}`{type(subject).__name__}`"
+            f'This check wants the {kind} itself, `check("{step.exercise_id}", {step.subject})`, '
+            f"and was given {_kind_of(subject)}."
         )
-        return CheckResult(step.exercise_id, step.title, "wrong", 0.0, step.points, message + ".")
-    functions = [getattr(subject, name, None) for name in step.writes] or [subject]
-    if any(_is_refimpl(function) for function in functions):
-        return _not_yours(step)
+        return _result(step, "wrong", message)
     for name in (*step.writes, *step.needs):
         if not callable(getattr(subject, name, None)):
-            return _not_attempted(step, f"`{step.subject}` has no `{name}` yet; run the cell that defines it")
+            message = f"`{subject.__name__}` has no method `{name}` yet; run the cell that defines it."
+            return _result(step, "not attempted", message)
     return None
+
+
+def _kind_of(subject: Any) -> str:
+    if subject is None:
+        return "`None`"
+    if isinstance(subject, type):
+        return f"the class `{subject.__name__}`"
+    if callable(subject) and hasattr(subject, "__name__"):
+        return f"the function `{subject.__name__}`"
+    return f"an object of type `{type(subject).__name__}`"
 
 
 def _stands_on_sand(step: Step, subject: Any, time_limit: float) -> CheckResult | None:
@@ -221,85 +253,115 @@ def _stands_on_sand(step: Step, subject: Any, time_limit: float) -> CheckResult 
     from refimpl.checks.catalogue import find
 
     for earlier in map(find, step.after):
-        result = examine(earlier, subject, time_limit)
-        if result.outcome == "not attempted":
-            return _not_attempted(step, f"it builds on {earlier.exercise_id}, which is not attempted yet")
-        if result.outcome not in ("passed", "not yours"):
-            message = f"it builds on {earlier.exercise_id}, which does not pass yet; mend that one first."
-            return CheckResult(step.exercise_id, step.title, "wrong", 0.0, step.points, message)
+        outcome = examine(earlier, subject, time_limit).outcome
+        if outcome == "not attempted":
+            return _result(
+                step, outcome, f"This step builds on {earlier.exercise_id}, which is not attempted yet."
+            )
+        if outcome not in ("passed", "not yours"):
+            message = (
+                f"This step builds on {earlier.exercise_id}, which does not pass yet; mend that one first."
+            )
+            return _result(step, "wrong", message)
     return None
 
 
-def _is_refimpl(function: Any) -> bool:
-    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
-    return code is not None and code.co_filename.startswith(_REFIMPL)
+def _insist_on_every_property(step: Step, log: Log, failure: Failure | None) -> None:
+    """A check that compares nothing, or something that it does not say, must not be believed."""
+    names = {RUNS, *step.properties}
+    unsaid = (log.tally.keys() | log.broken) - names
+    never = names - log.tally.keys() if failure is None else set()
+    if unsaid or never:
+        fault = (
+            f"compared nothing for: {', '.join(sorted(never))}" if never else f"names no property {unsaid}"
+        )
+        raise RuntimeError(f"{step.exercise_id} {fault}; the check is at fault, not your code")
 
 
-def _not_attempted(step: Step, why: str) -> CheckResult:
-    return CheckResult(step.exercise_id, step.title, "not attempted", 0.0, step.points, why + ".")
-
-
-def _not_yours(step: Step) -> CheckResult:
-    message = "this is refimpl's own code at work; the points are for an answer that you wrote."
-    return CheckResult(step.exercise_id, step.title, "not yours", 0.0, step.points, message)
+def _stub(step: Step) -> CheckResult:
+    name = step.writes[0] if step.writes else step.subject
+    message = f"`{name}` still ends in `raise NotImplementedError()`: write its body, run its cell, then this one again."
+    return _result(step, "not attempted", message)
 
 
 def _timed_out(step: Step, log: Log, limit: float, stopped: bool, printed: str) -> CheckResult:
     operation = log.lines[-1] if log.lines else step.subject
-    message = f"`{operation}` did not return within {limit:g} seconds; look for a loop whose condition never changes."
-    if not stopped:
-        message += " It catches everything, so it could not be stopped: restart the kernel."
-    lines = (*log.lines[-6:-1], f"{operation}    # did not return")
-    return CheckResult(
-        step.exercise_id, step.title, "timed out", 0.0, step.points, message, trace=lines, printed=printed
+    message = (
+        f"`{operation}` had not returned when the check's {limit:g} seconds were over; look for a loop whose condition "
+        f"never changes."
     )
+    if not stopped:
+        message += " It could not be stopped and still runs: restart the kernel."
+    trace = (*log.lines[:-1], f"{operation}    # did not return")
+    return _result(step, "timed out", message, trace=trace, printed=printed)
 
 
 def _passed(step: Step, log: Log) -> CheckResult:
-    names = (RUNS, *step.properties)
-    never = [name for name in names if not log.tally.get(name)]
-    if never:
-        raise RuntimeError(f"{step.exercise_id} compared nothing for: {', '.join(never)}; the check is at fault")
-    histories = len(step.examples) + RANDOM_HISTORIES
-    message = f"{len(names)} properties held on {histories} histories."
-    return CheckResult(step.exercise_id, step.title, "passed", float(step.points), step.points, message)
+    message = f"{len(step.properties) + 1} properties held on {log.histories} histories."
+    return _result(step, "passed", message, points=float(step.points))
 
 
 def _failed(step: Step, failure: Failure, log: Log, printed: str) -> CheckResult:
-    cause = failure.cause
-    names = (RUNS, *step.properties)
-    held = sum(1 for name in names if log.tally.get(name) and name not in log.broken)
-    points = round(step.points * held / len(names), 2)
-    if isinstance(cause, Raised):
-        outcome, message = "raised", _what_was_raised(failure.lines[-1], cause.error)
-        last = f"    # raised {type(cause.error).__name__}"
-    elif cause.misconception in step.misconceptions:
-        outcome, message = "misconception", step.misconceptions[cause.misconception].format(**cause.evidence)
-        last = f"    # expected: {cause.expected}; got: {cause.got}"
+    cause, lines = failure.cause, failure.lines
+    operation = lines[-1] if lines else step.subject
+    outcome: Outcome
+    if not isinstance(cause, Violation):
+        outcome, message, last = (
+            "raised",
+            _what_was_raised(operation, cause),
+            f"raised {type(cause).__name__}",
+        )
+    elif failure.misconception is not None:
+        outcome, message = (
+            "misconception",
+            step.misconceptions[failure.misconception].format(**cause.evidence),
+        )
+        last = f"{cause.should}, but {cause.but}"
     else:
-        outcome, message = "wrong", f"after `{failure.lines[-1]}`, {cause.expected} was expected; it was {cause.got}."
-        last = f"    # expected: {cause.expected}; got: {cause.got}"
-    lines = (*failure.lines[:-1], failure.lines[-1] + last)
-    return CheckResult(
-        step.exercise_id,
-        step.title,
-        outcome,  # type: ignore[arg-type]  (one of the three literals above)
-        points,
-        step.points,
+        outcome, message = "wrong", f"`{operation}`: {cause.should}, but {cause.but}."
+        last = f"{cause.should}, but {cause.but}"
+    return _result(
+        step,
+        outcome,
         message,
+        points=_partial_credit(step, log),
         misconception=failure.misconception,
-        trace=lines,
+        trace=(*lines[:-1], f"{operation}    # {last}"),
         printed=printed,
+    )
+
+
+def _partial_credit(step: Step, log: Log) -> float:
+    """The share of the properties that were compared and held every time."""
+    names = (RUNS, *step.properties)
+    held = sum(1 for name in names if name in log.tally and name not in log.broken)
+    return round(step.points * held / len(names), 2)
+
+
+def _result(
+    step: Step,
+    outcome: Outcome,
+    message: str,
+    *,
+    points: float = 0.0,
+    misconception: str | None = None,
+    trace: tuple[str, ...] = (),
+    printed: str = "",
+) -> CheckResult:
+    if len(trace) > LINES:
+        trace = (trace[0], f"…    # {len(trace) - LINES + 1} more", *trace[2 - LINES :])
+    return CheckResult(
+        step.exercise_id, step.title, outcome, points, step.points, message, misconception, trace, printed
     )
 
 
 def _what_was_raised(operation: str, error: BaseException) -> str:
     """One sentence, with the learner's own line; never a traceback."""
-    text = str(error)
-    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    sentence = f"`{operation}` raised {said.splitlines()[0]}"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_NOT_THE_LEARNERS)]
+    sentence = f"`{operation}` ended in {said(error)}"
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_NOT_THE_LEARNERS)
+    ]
     if not frames:
-        return sentence + "."
-    line = (frames[-1].line or linecache.getline(frames[-1].filename, frames[-1].lineno or 0)).strip()
-    return f"{sentence}, at your line `{line}`." if line else sentence + "."
+        return f"{sentence}."
+    line = one_line(frames[-1].line or linecache.getline(frames[-1].filename, frames[-1].lineno or 0))
+    return f"{sentence}, at your line `{line}`." if line else f"{sentence}."

@@ -14,14 +14,20 @@ def add_to_class(cls: type) -> Callable[[Function], Function]:
     Raises:
         ValueError: when `cls` is refimpl's own, which would change the reference for the whole kernel.
 
-    >>> class Counter: value = 0
+    >>> class Counter:
+    ...     __module__, value = "__main__", 0
     >>> @add_to_class(Counter)
-    ... def up(self): self.value += 1
-    >>> counter = Counter(); counter.up(); counter.value
+    ... def up(self):
+    ...     self.value += 1
+    >>> counter = Counter()
+    >>> counter.up()
+    >>> counter.value
     1
     """
     if cls.__module__.partition(".")[0] == "refimpl":
-        raise ValueError(f"{cls.__name__} is refimpl's own class: run the cell above that defines yours, then this one")
+        raise ValueError(
+            f"{cls.__name__} is refimpl's own class: run the cell above that defines yours, then this one"
+        )
 
     def attach(function: Function) -> Function:
         setattr(cls, function.__name__, function)

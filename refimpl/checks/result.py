@@ -59,7 +59,7 @@ class CheckResult:
     @property
     def sentence(self) -> str:
         """The result in one line of plain text."""
-        return f"{self.exercise_id}: {self.outcome} — {self.message}"
+        return f"{self.exercise_id}: {self.outcome} — {' '.join(self.message.split())}"
 
     def __repr__(self) -> str:
         return repr(float(self.points))
@@ -76,7 +76,7 @@ class CheckResult:
             f"color: var(--jp-ui-font-color1, #212121); background: var(--jp-layout-color1, #ffffff); "
             f'font-family: var(--jp-content-font-family, sans-serif); max-width: 52em">',
             f"<div><strong>{sign} {heading}</strong> · {html.escape(self.exercise_id)}, {html.escape(self.title)} "
-            f"· {self.points:g} of {self.max_points} points</div>",
+            f"· {self.points:g} of {self.max_points} {'point' if self.max_points == 1 else 'points'}</div>",
             f'<p style="margin: 0.4em 0">{_prose(self.message)}</p>',
         ]
         if self.trace:

@@ -12,10 +12,12 @@ import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
-Operation = tuple[Any, ...]  # name of the operation, then its arguments: names of blocks or tables, or numbers
-Setup = dict[str, int]  # sizes of the world: num_blocks, block_size ...
+Operation = tuple[
+    Any, ...
+]  # name of the operation, then its arguments: names of blocks or tables, or numbers
+Setup = dict[str, int]  # sizes of the world, 1 or more: num_blocks, block_size ...
 
 RUNS = "runs without an error"  # a property of every step
 
@@ -37,14 +39,16 @@ class Step:
         title: a few words for tables.
         points: marks for all properties together.
         subject: what the learner passes to `check`: the name of a class or function.
-        writes: the names of the methods that the learner writes here; empty when the subject is a function.
+        writes: the methods that the learner writes here, each also the name of the operation that calls it; empty
+            when the subject is a function.
         needs: other methods of the subject that the check calls.
         after: steps on whose answers this one stands; it is checked once they pass.
         reference: refimpl's functions that answer this step, refused while the check runs.
-        properties: what must hold, apart from `RUNS`, which every step has.
+        properties: everything that the world compares, apart from `RUNS`, which every step has.
         misconceptions: id -> the sentence that corrects the thought; {names} are filled in from the evidence.
         world: makes a world from (subject, setup, log).
-        examples: histories from the task's text, played first; then the shortest ones that matter.
+        examples: histories from the task's text, played first; then the shortest ones that matter. The first call of
+            the learner's code in the first one must be one that returns: it tells a stub.
         setups: draws the sizes of a random history.
     """
 
@@ -76,46 +80,33 @@ class World(ABC):
 
     @abstractmethod
     def perform(self, operation: Operation) -> None:
-        """Do it to both and compare; raises Violation, Raised or NotAttempted."""
+        """Do it to both and compare. Raises Violation, or whatever the learner's code raises."""
 
 
 class Violation(Exception):
-    """A property does not hold."""
+    """A property does not hold. `should` and `but` are the two halves of the sentence that says so."""
 
-    def __init__(self, name: str, expected: str, got: str, misconception: str | None, evidence: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, should: str, but: str, misconception: str | None, evidence: dict[str, Any]
+    ) -> None:
         super().__init__(name)
-        self.name, self.expected, self.got = name, expected, got
+        self.name, self.should, self.but = name, should, but
         self.misconception, self.evidence = misconception, evidence
-
-
-class Raised(Exception):
-    """The learner's code raised where it had no reason to."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-class NotAttempted(Exception):
-    """The learner's code is still the stub."""
-
-
-class NotYours(BaseException):
-    """refimpl's own answer was called. Not an Exception, so that no `except Exception` on the way swallows it."""
 
 
 @dataclass(slots=True)
 class Log:
     """What happens while histories are played: the lines of the current one, and which properties were compared.
 
-    `lines` is the current history as the learner would type it; `tally` counts comparisons over all histories. It
-    counts from the first call of what this step asks for: what held before that is no merit of the answer.
+    `lines` is the current history as the learner would type it; `tally` counts comparisons over all histories, each
+    from its first call of what this step asks for: what held before that is no merit of the answer.
     """
 
     lines: list[str] = field(default_factory=list)
     reached: bool = False  # whether the current history has called what the step asks for
     tally: dict[str, int] = field(default_factory=dict)  # property -> comparisons made
     broken: set[str] = field(default_factory=set)  # properties that did not hold at least once
+    histories: int = 0  # played so far
 
     def note(self, line: str) -> None:
         """Something the check itself did, shown as a line of the history."""
@@ -126,23 +117,20 @@ class Log:
         line: str,
         function: Callable[..., Any],
         *args: Any,
-        raises: Mapping[type[Exception], str] | None = None,
+        raises: tuple[type[Exception], str] | None = None,
         **evidence: Any,
     ) -> Any:
-        """Call the learner's code where it must not raise; `raises` names what a certain error tells."""
+        """Call the learner's code where it must not raise; `raises` is an error and the misconception it tells."""
         self.lines.append(line)
         self._count(RUNS)
+        expected, misconception = raises or ((), None)
         try:
             return function(*args)
         except NotImplementedError:
-            raise NotAttempted from None
-        except (Exception, SystemExit) as error:
-            self.broken.add(RUNS)
-            for kind, misconception in (raises or {}).items():
-                if isinstance(error, kind):
-                    got = f"{type(error).__name__}: {error}"
-                    raise Violation(RUNS, "no error", got, misconception, evidence) from error
-            raise Raised(error) from error
+            raise
+        except expected as error:
+            evidence["error"] = said(error)
+            self._break(RUNS, "it should raise nothing", f"it raised {said(error)}", misconception, evidence)
 
     def refuse(
         self,
@@ -159,15 +147,12 @@ class Log:
         self._count(name)
         try:
             result = function(*args)
-        except NotImplementedError:
-            raise NotAttempted from None
         except ValueError:
             return
-        except (Exception, SystemExit) as error:
-            got = f"{type(error).__name__}: {error}"
-            self._break(name, "ValueError", got, other_error, error=type(error).__name__, **evidence)
-        else:
-            self._break(name, "ValueError", f"no error, it returned {show(result)}", returned, **evidence)
+        except Exception as error:  # noqa: BLE001  (any other than ValueError is the answer to report)
+            evidence["error"] = type(error).__name__
+            self._break(name, "it should raise ValueError", f"it raised {said(error)}", other_error, evidence)
+        self._break(name, "it should raise ValueError", f"it returned {show(result)}", returned, evidence)
 
     def expect(
         self,
@@ -181,34 +166,38 @@ class Log:
     ) -> None:
         """Property `name`: `what` is `expected`; `evidence` fills the misconception's sentence."""
         self._count(name)
-        if not _equal(got, expected):
-            self._break(name, f"{what} is {show(expected)}", show(got), misconception, **evidence)
+        if not equal(got, expected):
+            self._break(
+                name, f"{what} should be {show(expected)}", f"it is {show(got)}", misconception, evidence
+            )
 
     def hold(
         self,
         name: str,
         holds: bool,
-        expected: str,
-        got: str,
+        should: str,
+        but: str,
         misconception: str | None = None,
         /,
         **evidence: Any,
     ) -> None:
-        """Property `name`, judged by the world itself and said in its words."""
+        """Property `name`, judged by the world itself and said in its words: what should be, and what is."""
         self._count(name)
         if not holds:
-            self._break(name, expected, got, misconception, **evidence)
+            self._break(name, should, but, misconception, evidence)
 
     def _count(self, name: str) -> None:
         if self.reached:
             self.tally[name] = self.tally.get(name, 0) + 1
 
-    def _break(self, name: str, expected: str, got: str, misconception: str | None, /, **evidence: Any) -> None:
+    def _break(
+        self, name: str, should: str, but: str, misconception: str | None, evidence: dict[str, Any]
+    ) -> NoReturn:
         self.broken.add(name)
-        raise Violation(name, expected, got, misconception, evidence)
+        raise Violation(name, should, but, misconception, evidence)
 
 
-def _equal(got: Any, expected: Any) -> bool:
+def equal(got: Any, expected: Any) -> bool:
     """Equality that a learner's strange object cannot break out of."""
     try:
         return bool(got == expected)
@@ -216,10 +205,35 @@ def _equal(got: Any, expected: Any) -> bool:
         return False
 
 
+_repr = reprlib.Repr()
+_repr.maxother = _repr.maxstring = 80
+
+
 def show(value: Any) -> str:
-    """A short repr without memory addresses, the same in every run."""
+    """A short repr in one line, without memory addresses: the same in every run."""
     try:
-        text = reprlib.repr(value)
+        text = _repr.repr(value)
     except Exception as error:  # noqa: BLE001  (a learner's __repr__ may raise anything)
         text = f"a {type(value).__name__} whose repr raises {type(error).__name__}"
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+    return one_line(text)
+
+
+def said(error: BaseException) -> str:
+    """An error's type and the first line of its text."""
+    try:
+        text = str(error).strip().partition("\n")[0]
+    except Exception:  # noqa: BLE001  (a learner's __str__ may raise anything)
+        text = ""
+    return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """The text without line breaks, memory addresses and what cannot be printed, cut at `limit` characters.
+
+    >>> one_line("<Pool object at 0x7f3a2b1c4d50>")
+    '<Pool object>'
+    """
+    text = re.sub(r"( at)? 0x[0-9a-fA-F]{6,}", "", text[: 4 * limit])
+    text = "".join(character if character.isprintable() else " " for character in text)
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
