@@ -30,9 +30,10 @@ def pixels(picture: Picture) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(picture.png())).convert("RGBA"))
 
 
-def has_colour(picture: Picture, colour: str) -> bool:
-    rgba = [round(255 * part) for part in matplotlib.colors.to_rgba(colour)]
-    return bool((pixels(picture) == rgba).all(axis=-1).any())
+def has_colour(image: np.ndarray, colour: str) -> bool:
+    """Whether a pixel has this colour, but for what the palette of 256 rounds away."""
+    rgb = 255 * np.array(matplotlib.colors.to_rgb(colour))
+    return bool((abs(image[..., :3] - rgb) <= 3).all(axis=-1).any())
 
 
 def everything() -> Picture:
@@ -219,21 +220,20 @@ assert "matplotlib.pyplot" not in sys.modules, "drawing loads pyplot"
 
 
 def test_a_ring_is_drawn_only_where_a_count_is_wrong():
-    assert not has_colour(pool(4, {"A": [LearnersBlock(1, 1)]}), draw.ALARM)
-    assert has_colour(pool(4, {"A": [LearnersBlock(1, 2)]}), draw.ALARM)
+    assert not has_colour(pixels(pool(4, {"A": [LearnersBlock(1, 1)]})), draw.ALARM)
+    assert has_colour(pixels(pool(4, {"A": [LearnersBlock(1, 2)]})), draw.ALARM)
 
 
 def test_free_blocks_are_plain():
-    assert not any(has_colour(pool(16, {}), colour) for colour in draw.COLOURS)
+    assert not any(has_colour(pixels(pool(16, {})), colour) for colour in draw.COLOURS)
 
 
 def test_each_owner_of_a_shared_block_is_drawn_in_it():
     block = LearnersBlock(0, 2)
-    first, second = draw.COLOURS[:2]
-    grid_only = pixels(pool(1, {"A": [block], "B": [block]}))[: 2 * 80]
-    for colour in (first, second):
-        rgb = [round(255 * part) for part in matplotlib.colors.to_rgb(colour)]
-        assert (grid_only[..., :3] == rgb).all(axis=-1).any(), f"{colour} is not in the grid"
+    image = pixels(pool(1, {"A": [block], "B": [block]}))
+    above_the_legend = image[: len(image) * 2 // 3]
+    for colour in draw.COLOURS[:2]:
+        assert has_colour(above_the_legend, colour), f"{colour} is not in the grid"
 
 
 def test_no_two_of_fifty_six_owners_look_alike():
@@ -297,4 +297,4 @@ def test_all_text_has_a_contrast_of_at_least_4_5_to_1(theme):
 def test_the_paper_is_opaque_and_the_corners_are_not():
     alpha = pixels(everything())[..., 3]
     assert alpha[0, 0] == 0
-    assert (alpha[8:-8, 8:-8] == 255).all()
+    assert alpha[8:-8, 8:-8].min() >= 250
