@@ -50,9 +50,7 @@ def _fault(got: Any, reserved: int, used: int) -> str | None:
         "the-wrong-way-round": (-wasted,),
         "a-share": (used / reserved, wasted / reserved, 100 * used / reserved, 100 * wasted / reserved),
     }
-    return next(
-        (name for name, values in answers.items() if any(equal(got, value) for value in values)), None
-    )
+    return next((name for name, values in answers.items() if any(equal(got, value) for value in values)), None)
 
 
 STEPS = (
@@ -66,18 +64,18 @@ STEPS = (
         reference=(),
         properties=(DIFFERENCE, NOTHING_WASTED),
         misconceptions={
-            "nothing-returned": "A function answers with `return`, and a printed number is not an answer: yours returned "
-            "None.",
-            "used-is-not-wasted": "Used slots are not wasted: of {reserved} reserved slots {used} hold tokens, so {wasted} "
-            "are wasted, not {used}.",
+            "nothing-returned": "A function answers with `return`, and a printed number is not an answer: yours "
+            "returned None.",
+            "used-is-not-wasted": "Used slots are not wasted: of {reserved} reserved slots {used} hold tokens, so "
+            "{wasted} are wasted, not {used}.",
             "all-of-it-is-not-wasted": "Not everything that was reserved is wasted: of {reserved} slots {used} hold "
             "tokens, so {wasted} are wasted, not {reserved}.",
-            "added": "The tokens lie inside the reservation, not beside it: take {used} away from {reserved} instead of "
-            "adding it.",
-            "the-wrong-way-round": "What is wasted is left over when the used slots are taken away from the reserved ones: "
-            "yours takes {reserved} from {used} and says {got}.",
-            "a-share": "Wasted slots are counted, not measured as a share: {wasted} of the {reserved} slots are wasted, and "
-            "yours says {got}.",
+            "added": "The tokens lie inside the reservation, not beside it: take {used} away from {reserved} instead "
+            "of adding it.",
+            "the-wrong-way-round": "What is wasted is left over when the used slots are taken away from the reserved "
+            "ones: yours takes {reserved} from {used} and says {got}.",
+            "a-share": "Wasted slots are counted, not measured as a share: {wasted} of the {reserved} slots are "
+            "wasted, and yours says {got}.",
         },
         world=_WasteWorld,
         examples=(

@@ -80,11 +80,8 @@ class _PoolWorld(World):
         block = self.log.call(
             f"{name} = allocator.allocate()",
             self.allocator.allocate,
-            raises=(Exception, "not-the-block-itself")
-            if self.came_back
-            else (ValueError, "refuses-too-early"),
-            free=free,
-            total=self.total,
+            raises=(Exception, "not-the-block-itself") if self.came_back else (ValueError, "refuses-too-early"),
+            blocks=_blocks(free),
         )
         self._check_block(block)
         numbers = {self.blocks[other].block_number: other for other, owners in self.owners.items() if owners}
@@ -123,11 +120,11 @@ class _PoolWorld(World):
         self.log.hold(
             A_BLOCK,
             in_pool,
-            f"its block_number should be one of 0 to {self.total - 1}",
+            f"its block_number should be 0 or more and below {self.total}",
             f"it is {show(block.block_number)}",
             "made-up-block",
             number=show(block.block_number),
-            last=self.total - 1,
+            blocks=_blocks(self.total),
         )
         self.log.expect(A_BLOCK, "its device", block.device, self.device)
         self.log.expect(A_BLOCK, "its block_size", block.block_size, self.block_size)
@@ -139,8 +136,7 @@ class _PoolWorld(World):
             self.allocator.allocate,
             returned="empty-pool-answers",
             other_error="empty-pool-other-error",
-            total=self.total,
-            free=self.free,
+            blocks=_blocks(self.total),
         )
         self._check_unchanged()
 
@@ -215,14 +211,11 @@ class _PoolWorld(World):
                     "changed-before-refusing",
                     changed=f"`{name}.ref_count`",
                 )
-        self.log.expect(
-            REFUSAL_KEEPS,
-            "the number of free blocks",
-            self.allocator.get_num_free_blocks(),
-            self.free,
-            "changed-before-refusing",
-            changed="the number of free blocks",
-        )
+        for what, got, expected in (
+            ("the number of free blocks", self.allocator.get_num_free_blocks(), self.free),
+            ("the number of blocks in all", self.allocator.get_num_total_blocks(), self.total),
+        ):
+            self.log.expect(REFUSAL_KEEPS, what, got, expected, "changed-before-refusing", changed=what)
 
     def _check_counts(self, too_many_free: str | None) -> None:
         free = self.allocator.get_num_free_blocks()
@@ -233,9 +226,7 @@ class _PoolWorld(World):
             self.free,
             too_many_free if equal(free, self.free + 1) else None,
         )
-        self.log.expect(
-            FREE_COUNT, "the number of blocks in all", self.allocator.get_num_total_blocks(), self.total
-        )
+        self.log.expect(FREE_COUNT, "the number of blocks in all", self.allocator.get_num_total_blocks(), self.total)
         for name, owners in self.owners.items():
             if owners:
                 self.log.expect(FREE_COUNT, f"{name}.ref_count", self.blocks[name].ref_count, owners)
@@ -261,6 +252,10 @@ class _FreeWorld(_PoolWorld):
 
 def _owners(number: int) -> str:
     return "1 owner" if number == 1 else f"{number} owners"
+
+
+def _blocks(number: int) -> str:
+    return "1 block" if number == 1 else f"{number} blocks"
 
 
 def _owner_fault(got: Any, left: int) -> str | None:
@@ -297,9 +292,7 @@ class _ShareWorld(World):
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         self.share, self.log = subject, log
-        self.blocks = [
-            PhysicalTokenBlock(Device.GPU, number, block_size=16) for number in range(setup["num_blocks"])
-        ]
+        self.blocks = [PhysicalTokenBlock(Device.GPU, number, block_size=16) for number in range(setup["num_blocks"])]
         self.unused = list(reversed(self.blocks))
         self.tables: dict[str, list[PhysicalTokenBlock]] = {}  # name -> what the table must hold
         self.given: dict[str, Any] = {}  # name -> the list object itself
@@ -376,18 +369,18 @@ class _ShareWorld(World):
     def _check_same_blocks(self, new_table: list[Any], wanted: BlockTable) -> None:
         same = _same(new_table, wanted)
         numbers = _numbers(wanted)
-        misconception = None
+        misconception, but = None, f"it holds {_seen(new_table)}"
         if not same and equal(new_table, numbers):
-            misconception = "numbers-instead-of-blocks"
+            misconception, but = "numbers-instead-of-blocks", "it holds these numbers"
         elif not same and [getattr(block, "block_number", None) for block in new_table] == numbers:
-            misconception = "blocks-copied"
+            misconception, but = "blocks-copied", "it holds new objects"
         elif not same and _same(new_table, wanted[:-1]):
             misconception = "last-block-left-out"
         self.log.hold(
             SAME_BLOCKS,
             same,
             f"it should hold the blocks {numbers}, the same objects",
-            "these are new objects" if misconception == "blocks-copied" else f"it is {show(new_table)}",
+            but,
             misconception,
             numbers=numbers,
             last=numbers[-1] if numbers else None,
@@ -409,7 +402,7 @@ class _ShareWorld(World):
     def _check_tables(self) -> None:
         for name, wanted in self.tables.items():
             given = self.given[name]
-            should, but = f"`{name}` should still hold the blocks {_numbers(wanted)}", f"it is {show(given)}"
+            should, but = f"`{name}` should still hold the blocks {_numbers(wanted)}", f"it holds {_seen(given)}"
             self.log.hold(OTHERS_KEEP, _same(given, wanted), should, but)
         for block in self.blocks:
             self._check_owners(block, "other", OTHERS_KEEP)
@@ -418,6 +411,11 @@ class _ShareWorld(World):
 def _same(given: list[Any], wanted: BlockTable) -> bool:
     """Whether both hold the same objects in the same order."""
     return len(given) == len(wanted) and all(a is b for a, b in zip(given, wanted, strict=True))
+
+
+def _seen(given: list[Any]) -> str:
+    """A learner's table, blocks as their numbers."""
+    return show([block.block_number if isinstance(block, PhysicalTokenBlock) else block for block in given])
 
 
 def _numbers(block_table: BlockTable) -> list[int]:
@@ -447,23 +445,20 @@ STEPS = (
         properties=(A_BLOCK, ONCE, ONE_OWNER, FREE_COUNT, EMPTY_REFUSES, REFUSAL_KEEPS),
         misconceptions={
             "block-not-returned": "Whoever calls `allocate` must learn which block it got: yours returned None.",
-            "number-instead-of-block": "The caller gets the block and not its number, because the owner count is on the "
-            "block: yours returned {number}.",
-            "made-up-block": "An allocator hands out the blocks of its pool and adds none: the pool has the blocks 0 to "
-            "{last}, and yours handed out block {number}.",
-            "given-out-twice": "A block that has an owner is not free: you handed out block {number} while `{other}` still "
-            "is that block, so two sequences would write over each other.",
+            "number-instead-of-block": "The caller gets the block and not its number, because the owner count is on "
+            "the block: yours returned {number}.",
+            "made-up-block": "An allocator hands out the blocks of its pool and adds none: this pool has {blocks}, "
+            "numbered from 0, and yours handed out block {number}.",
+            "given-out-twice": "A block that has an owner is not free: you handed out block {number} while `{other}` "
+            "still is that block, so two sequences would write over each other.",
             "not-taken-off-the-list": "A block that goes out leaves the free list: yours is still counted as free.",
-            "owner-not-counted": "A block has an owner from the moment it goes out: its `ref_count` must be 1, and yours is "
-            "still 0.",
-            "refuses-too-early": "A pool may give away its last block: yours refused when {free} of {total} could still go "
-            "out.",
-            "empty-pool-answers": "An empty pool has to say no: with {free} of {total} blocks free, `allocate` must raise "
+            "owner-not-counted": "A block has an owner from the moment it goes out: its `ref_count` must be 1, and "
+            "yours is still 0.",
+            "refuses-too-early": "A pool may give away its last block: yours had {blocks} free and refused.",
+            "empty-pool-answers": "An empty pool has to say no: all it has is out ({blocks}), so `allocate` must raise "
             "ValueError, or the caller goes on as if it had memory.",
             "empty-pool-other-error": "That the pool is empty is news for the caller and no slip of your list: raise "
             "ValueError yourself instead of letting {error} out.",
-            "changed-before-refusing": "A call that is refused leaves everything as it was: yours changed {changed} before "
-            "it raised.",
         },
         world=_AllocateWorld,
         examples=(
@@ -496,24 +491,24 @@ STEPS = (
         misconceptions={
             "freed-while-shared": "A block comes back when its last owner lets go, and not before: you returned block "
             "{number} while {owners} still hold{s} it.",
-            "never-comes-back": "A block whose last owner has let go is free again: nobody holds `{block}` now, and it is "
-            "not among the free blocks.",
-            "comes-back-twice": "A block is on the free list once: after `free({block})` {expected} blocks are free and "
-            "yours counts {free}, so it would go out to two owners.",
-            "owner-not-taken-away": "`free` is one owner letting go, so the count falls by one: `{block}.ref_count` must be "
-            "{left} now, and yours is still {got}.",
-            "all-owners-taken-away": "`free` speaks for one owner and not for all of them: `{block}` still has {owners}, and "
-            "you set its count to 0.",
-            "not-the-block-itself": "What `free` puts back is what `allocate` hands out next, so it must be the block itself "
-            "(not its number): once a block had come back, `allocate` ended in {error}.",
-            "owner-refused": "Every owner may let go, be the block shared or not: `{block}` had {owners}, and your `free` "
-            "raised ValueError.",
-            "double-free-accepted": "To free a block that nobody holds is a mistake of the caller's, and silence would hide "
-            "it: `{block}` had 0 owners, so raise ValueError.",
-            "double-free-other-error": "A caller waits for the error that was agreed on: for a block without an owner that "
-            "is ValueError, and yours raised {error}.",
-            "changed-before-refusing": "A call that is refused leaves everything as it was: look at the count before you "
-            "change it, yours changed {changed} before it raised.",
+            "never-comes-back": "A block whose last owner has let go is free again: nobody holds `{block}` now, and it "
+            "is not among the free blocks.",
+            "comes-back-twice": "A block is on the free list once: the number of free blocks after `free({block})` is "
+            "{expected} and yours is {free}, so the same block would go out to two owners.",
+            "owner-not-taken-away": "`free` is one owner letting go, so the count falls by one: `{block}.ref_count` "
+            "must be {left} now, and yours is still {got}.",
+            "all-owners-taken-away": "`free` speaks for one owner and not for all of them: `{block}` still has "
+            "{owners}, and you set its count to 0.",
+            "not-the-block-itself": "What `free` puts back is what `allocate` hands out next, so it must be the block "
+            "itself (not its number): once a block had come back, `allocate` ended in {error}.",
+            "owner-refused": "Every owner may let go, be the block shared or not: `{block}` had {owners}, and your "
+            "`free` raised ValueError.",
+            "double-free-accepted": "To free a block that nobody holds is a mistake of the caller's, and silence would "
+            "hide it: `{block}` had 0 owners, so raise ValueError.",
+            "double-free-other-error": "A caller waits for the error that was agreed on: for a block without an owner "
+            "that is ValueError, and yours raised {error}.",
+            "changed-before-refusing": "A call that is refused leaves everything as it was: look at the count before "
+            "you change it, yours changed {changed} before it raised.",
         },
         world=_FreeWorld,
         examples=(
@@ -535,18 +530,18 @@ STEPS = (
         properties=(SAME_BLOCKS, OWN_LIST, ONE_MORE_OWNER, OTHERS_KEEP),
         misconceptions={
             "table-not-returned": "The new owner needs a table of its own: your function returned None.",
-            "same-list": "Two owners need two lists: you returned `{parent}` itself, and a block appended to `{child}` would "
-            "stand in both.",
-            "numbers-instead-of-blocks": "A block table holds the blocks and not their numbers, because the owner count is "
-            "on the block: yours holds {numbers}.",
-            "blocks-copied": "Sharing copies the list and not the blocks: you made new block objects, and an owner counted "
-            "on a copy is one that nobody else sees.",
-            "last-block-left-out": "All of a table is shared, the block that may be partly full as well: yours leaves out "
-            "the last one, block {last}.",
-            "sharing-not-counted": "Every table that holds a block counts: block {block} stands in {owners} tables now, and "
-            "its `ref_count` is still {got}.",
-            "two-is-not-the-number-of-owners": "A table can be shared more than once, so raise the count that is there: "
-            "block {block} stands in {owners} tables, and its `ref_count` is {got}.",
+            "same-list": "Two owners need two lists: you returned `{parent}` itself, and a block appended to `{child}` "
+            "would stand in both.",
+            "numbers-instead-of-blocks": "A block table holds the blocks and not their numbers, because the owner "
+            "count is on the block: yours holds {numbers}.",
+            "blocks-copied": "Sharing copies the list and not the blocks: you made new block objects, and an owner "
+            "counted on a copy is one that nobody else sees.",
+            "last-block-left-out": "All of a table is shared, the block that may be partly full as well: yours leaves "
+            "out the last one, block {last}.",
+            "sharing-not-counted": "Every table that holds a block counts: block {block} stands in {owners} tables "
+            "now, and its `ref_count` is still {got}.",
+            "two-is-not-the-number-of-owners": "A table can be shared more than once, so raise the count that is "
+            "there: block {block} stands in {owners} tables, and its `ref_count` is {got}.",
             "counted-more-than-once": "One new table is one new owner of each of its blocks: block {block} stands in "
             "{owners} tables, and its `ref_count` is {got}.",
         },

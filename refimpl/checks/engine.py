@@ -112,9 +112,7 @@ def examine(step: Step, subject: Any, time_limit: float = TIME_LIMIT) -> CheckRe
         except sandbox.NotYours:
             pass
     if room.not_yours:
-        return _result(
-            step, "not yours", "This is refimpl's own code at work; the points are for an answer of yours."
-        )
+        return _result(step, "not yours", "This is refimpl's own code at work; the points are for an answer of yours.")
     _insist_on_every_property(step, log, failure)
     return _passed(step, log) if failure is None else _failed(step, failure, log, room.printed)
 
@@ -128,11 +126,7 @@ def _search(step: Step, subject: Any, log: Log, time_limit: float) -> Failure | 
             break
         failure = _play(step, subject, setup, next_operation, log)
         log.histories += 1
-        if (
-            failure is not None
-            and isinstance(failure.cause, NotImplementedError)
-            and set(log.tally) == {RUNS}
-        ):
+        if failure is not None and isinstance(failure.cause, NotImplementedError) and set(log.tally) == {RUNS}:
             raise NotAttempted
         if failure is not None and (chosen is None or (failure.misconception and not chosen.misconception)):
             chosen = failure
@@ -255,13 +249,9 @@ def _stands_on_sand(step: Step, subject: Any, time_limit: float) -> CheckResult 
     for earlier in map(find, step.after):
         outcome = examine(earlier, subject, time_limit).outcome
         if outcome == "not attempted":
-            return _result(
-                step, outcome, f"This step builds on {earlier.exercise_id}, which is not attempted yet."
-            )
+            return _result(step, outcome, f"This step builds on {earlier.exercise_id}, which is not attempted yet.")
         if outcome not in ("passed", "not yours"):
-            message = (
-                f"This step builds on {earlier.exercise_id}, which does not pass yet; mend that one first."
-            )
+            message = f"This step builds on {earlier.exercise_id}, which does not pass yet; mend that one first."
             return _result(step, "wrong", message)
     return None
 
@@ -272,15 +262,15 @@ def _insist_on_every_property(step: Step, log: Log, failure: Failure | None) -> 
     unsaid = (log.tally.keys() | log.broken) - names
     never = names - log.tally.keys() if failure is None else set()
     if unsaid or never:
-        fault = (
-            f"compared nothing for: {', '.join(sorted(never))}" if never else f"names no property {unsaid}"
-        )
+        fault = f"compared nothing for: {', '.join(sorted(never))}" if never else f"names no property {unsaid}"
         raise RuntimeError(f"{step.exercise_id} {fault}; the check is at fault, not your code")
 
 
 def _stub(step: Step) -> CheckResult:
     name = step.writes[0] if step.writes else step.subject
-    message = f"`{name}` still ends in `raise NotImplementedError()`: write its body, run its cell, then this one again."
+    message = (
+        f"`{name}` still ends in `raise NotImplementedError()`: write its body, run its cell, then this one again."
+    )
     return _result(step, "not attempted", message)
 
 
@@ -358,9 +348,7 @@ def _result(
 def _what_was_raised(operation: str, error: BaseException) -> str:
     """One sentence, with the learner's own line; never a traceback."""
     sentence = f"`{operation}` ended in {said(error)}"
-    frames = [
-        f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_NOT_THE_LEARNERS)
-    ]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_NOT_THE_LEARNERS)]
     if not frames:
         return f"{sentence}."
     line = one_line(frames[-1].line or linecache.getline(frames[-1].filename, frames[-1].lineno or 0))

@@ -25,9 +25,7 @@ def add_to_class(cls: type) -> Callable[[Function], Function]:
     1
     """
     if cls.__module__.partition(".")[0] == "refimpl":
-        raise ValueError(
-            f"{cls.__name__} is refimpl's own class: run the cell above that defines yours, then this one"
-        )
+        raise ValueError(f"{cls.__name__} is refimpl's own class: run the cell above that defines yours, then this one")
 
     def attach(function: Function) -> Function:
         setattr(cls, function.__name__, function)

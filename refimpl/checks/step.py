@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-Operation = tuple[
-    Any, ...
-]  # name of the operation, then its arguments: names of blocks or tables, or numbers
+Operation = tuple[Any, ...]  # name of the operation, then its arguments: names of blocks or tables, or numbers
 Setup = dict[str, int]  # sizes of the world, 1 or more: num_blocks, block_size ...
 
 RUNS = "runs without an error"  # a property of every step
@@ -86,9 +84,7 @@ class World(ABC):
 class Violation(Exception):
     """A property does not hold. `should` and `but` are the two halves of the sentence that says so."""
 
-    def __init__(
-        self, name: str, should: str, but: str, misconception: str | None, evidence: dict[str, Any]
-    ) -> None:
+    def __init__(self, name: str, should: str, but: str, misconception: str | None, evidence: dict[str, Any]) -> None:
         super().__init__(name)
         self.name, self.should, self.but = name, should, but
         self.misconception, self.evidence = misconception, evidence
@@ -142,7 +138,7 @@ class Log:
         other_error: str | None,
         **evidence: Any,
     ) -> None:
-        """Call the learner's code where it must raise ValueError; the misconceptions if it returns, or raises another."""
+        """Call the learner's code where it must raise ValueError; what it tells if it returns, or raises another."""
         self.lines.append(line)
         self._count(name)
         try:
@@ -167,9 +163,7 @@ class Log:
         """Property `name`: `what` is `expected`; `evidence` fills the misconception's sentence."""
         self._count(name)
         if not equal(got, expected):
-            self._break(
-                name, f"{what} should be {show(expected)}", f"it is {show(got)}", misconception, evidence
-            )
+            self._break(name, f"{what} should be {show(expected)}", f"it is {show(got)}", misconception, evidence)
 
     def hold(
         self,
@@ -190,9 +184,7 @@ class Log:
         if self.reached:
             self.tally[name] = self.tally.get(name, 0) + 1
 
-    def _break(
-        self, name: str, should: str, but: str, misconception: str | None, evidence: dict[str, Any]
-    ) -> NoReturn:
+    def _break(self, name: str, should: str, but: str, misconception: str | None, evidence: dict[str, Any]) -> NoReturn:
         self.broken.add(name)
         raise Violation(name, should, but, misconception, evidence)
 

@@ -1,0 +1,8 @@
+"""A freed block has no owners."""
+
+
+def free(self, block):
+    if block.ref_count == 0:
+        raise ValueError(f"block {block.block_number} has no owner")
+    block.ref_count = 0
+    self.free_blocks.append(block)

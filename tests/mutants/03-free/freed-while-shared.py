@@ -1,0 +1,8 @@
+"""Freed is freed: the block goes back whoever else holds it."""
+
+
+def free(self, block):
+    if block.ref_count == 0:
+        raise ValueError(f"block {block.block_number} has no owner")
+    block.ref_count -= 1
+    self.free_blocks.append(block)

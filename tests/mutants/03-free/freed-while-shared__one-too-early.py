@@ -1,0 +1,9 @@
+"""The block comes back when one owner is left."""
+
+
+def free(self, block):
+    if block.ref_count == 0:
+        raise ValueError(f"block {block.block_number} has no owner")
+    block.ref_count -= 1
+    if block.ref_count <= 1:
+        self.free_blocks.append(block)

@@ -1,0 +1,8 @@
+"""A block that somebody else still uses cannot be freed."""
+
+
+def free(self, block):
+    if block.ref_count != 1:
+        raise ValueError(f"block {block.block_number} is in use")
+    block.ref_count -= 1
+    self.free_blocks.append(block)

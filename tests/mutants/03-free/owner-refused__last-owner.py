@@ -1,0 +1,9 @@
+"""The last owner has to stay."""
+
+
+def free(self, block):
+    if block.ref_count <= 1:
+        raise ValueError(f"block {block.block_number} has no owner")
+    block.ref_count -= 1
+    if block.ref_count == 0:
+        self.free_blocks.append(block)
