@@ -46,7 +46,9 @@ work:
 		"its venv module is missing. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(BIN)/jupyter labextension disable --level=sys_prefix @jupyter/nbgrader > /dev/null 2>&1
+	@# Learners grade nothing, and a course on one's own machine asks nobody for news.
+	@for menu in @jupyter/nbgrader @jupyterlab/apputils-extension:announcements; do \
+		$(BIN)/jupyter labextension disable --level=sys_prefix $$menu > /dev/null 2>&1 || exit 1; done
 	@touch $@
 
 # The versions of today, within the ranges of pyproject.toml; torch and triton stay the pair that was tested.
