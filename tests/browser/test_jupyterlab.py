@@ -52,7 +52,7 @@ SETTINGS = {  # file below JupyterLab's settings folder -> what a test must be a
     "notebook-extension/tracker": {"windowingMode": "none"},
     "apputils-extension/themes": {"theme": "JupyterLab Light", "adaptive-theme": False},
 }
-STARTED = 40  # seconds for JupyterLab to answer and to show a notebook
+STARTED = 90  # seconds for JupyterLab to answer and to show a notebook
 RAN = 60_000  # milliseconds for all cells of a notebook
 
 
@@ -76,10 +76,15 @@ IS_DONE = """() => {
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the notebooks, so that nothing a browser saves reaches the course."""
+    """A copy, for a browser saves what it runs; the lesson has no outputs, so that only a run shows any."""
     folder = tmp_path_factory.mktemp("course")
     for name in ("notebooks", "exercises"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns(".*"))
+    nb = notebooks.read(folder / START)
+    for cell in nb.cells:
+        if cell.cell_type == "code":
+            cell.update(outputs=[], execution_count=None)
+    notebooks.write(nb, folder / START)
     return folder
 
 
