@@ -102,15 +102,11 @@ def paged_prefill_attention(
     return torch.cat(outputs) if outputs else torch.empty_like(query)
 
 
-def _attend_causally(
-    query: Tensor, keys: Tensor, values: Tensor, context_len: int, scale: float | None
-) -> Tensor:
+def _attend_causally(query: Tensor, keys: Tensor, values: Tensor, context_len: int, scale: float | None) -> Tensor:
     """One sequence: [query_len, num_heads, head_dim] against [1, context_len, num_kv_heads, head_dim]."""
     positions = torch.arange(context_len - query.shape[0], context_len, device=query.device)
     outputs = []
-    for queries, where in zip(
-        torch.split(query, _QUERY_CHUNK), torch.split(positions, _QUERY_CHUNK), strict=True
-    ):
+    for queries, where in zip(torch.split(query, _QUERY_CHUNK), torch.split(positions, _QUERY_CHUNK), strict=True):
         end = int(where[-1]) + 1 if len(where) else 0  # no query of this chunk sees a key from here on
         visible = torch.arange(end, device=query.device) <= where[:, None]
         outputs.append(_attend(queries[None], keys[:, :end], values[:, :end], visible[None], scale)[0])
@@ -132,9 +128,7 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scale:
     values = torch.where(seen, values.float(), 0.0).permute(0, 2, 1, 3)
     # float16 scores overflow before they are scaled, so the scale goes into the float32 query.
     query_f32 = query.float() * (head_dim**-0.5 if scale is None else scale)
-    by_kv_head = query_f32.reshape(num_seqs, query_len, num_kv_heads, group_size, head_dim).permute(
-        0, 2, 3, 1, 4
-    )
+    by_kv_head = query_f32.reshape(num_seqs, query_len, num_kv_heads, group_size, head_dim).permute(0, 2, 3, 1, 4)
     flat = by_kv_head.reshape(num_seqs, num_kv_heads, group_size * query_len, head_dim)
     scores = (flat @ keys).reshape(num_seqs, num_kv_heads, group_size, query_len, keys.shape[3])
     hidden = ~visible[:, None, None]
@@ -165,9 +159,7 @@ def _used_blocks(block_tables: Tensor, context_lens: Tensor, longest: int, cache
     tables = torch.where(used, block_tables.long(), 0)
     outside = tables[(tables < 0) | (tables >= num_blocks)]
     if outside.numel() and longest:
-        raise ValueError(
-            f"block {int(outside[0])} is not in the cache, which holds blocks 0 to {num_blocks - 1}"
-        )
+        raise ValueError(f"block {int(outside[0])} is not in the cache, which holds blocks 0 to {num_blocks - 1}")
     return tables
 
 

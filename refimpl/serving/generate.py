@@ -23,29 +23,19 @@ _LINE_WIDTH = 100  # characters of an answer before a line that carries a letter
 def add_generate_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `generate`, under vLLM's names where vLLM has them."""
     parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="one or more, answered at once")
-    parser.add_argument(
-        "--model", default="smollm2-135m", help="a name, a GGUF file, or a folder in the hub's format"
-    )
+    parser.add_argument("--model", default="smollm2-135m", help="a name, a GGUF file, or a folder in the hub's format")
     parser.add_argument("--dtype", default="auto", help="auto (float32), float32, float16 or bfloat16")
     parser.add_argument("--block-size", type=int, default=16, help="tokens a block (default: 16)")
-    parser.add_argument(
-        "--gpu-memory-utilization", type=float, default=0.9, help="share of memory for the pool"
-    )
-    parser.add_argument(
-        "--num-gpu-blocks-override", type=int, help="blocks of the pool, instead of what fits"
-    )
+    parser.add_argument("--gpu-memory-utilization", type=float, default=0.9, help="share of memory for the pool")
+    parser.add_argument("--num-gpu-blocks-override", type=int, help="blocks of the pool, instead of what fits")
     parser.add_argument("--max-model-len", type=int, help="tokens a sequence, prompt and answer together")
     parser.add_argument("--max-num-seqs", type=int, default=256, help="sequences at once (default: 256)")
     parser.add_argument("--max-tokens", type=int, default=128, help="tokens an answer (default: 128)")
-    parser.add_argument(
-        "--temperature", type=float, default=0.0, help="0 takes the likeliest token (default: 0)"
-    )
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token (default: 0)")
     parser.add_argument("--top-p", type=float, default=1.0, help="sample from the likeliest tokens only")
     parser.add_argument("--seed", type=int, help="seed of the sampling")
     parser.add_argument("--ignore-eos", action="store_true", help="go on after the end-of-sequence token")
-    parser.add_argument(
-        "--raw", action="store_true", help="take prompts as they are, without the chat template"
-    )
+    parser.add_argument("--raw", action="store_true", help="take prompts as they are, without the chat template")
     parser.add_argument("--show-blocks", action="store_true", help="print each block table as it grows")
 
 

@@ -68,9 +68,7 @@ def _config(metadata: Mapping[str, Any], tensor_names: set[str]) -> LlamaConfig:
         raise ValueError(f"holds a {architecture!r} model, only 'llama' runs here")
     scaling = metadata.get("llama.rope.scaling.type", "none")
     if scaling != "none" or "rope_freqs.weight" in tensor_names:
-        raise ValueError(
-            f"rope scaling ({scaling if scaling != 'none' else 'rope_freqs.weight'}) is not supported"
-        )
+        raise ValueError(f"rope scaling ({scaling if scaling != 'none' else 'rope_freqs.weight'}) is not supported")
     heads = metadata["llama.attention.head_count"]
     hidden_size = metadata["llama.embedding_length"]
     head_dim = metadata.get("llama.attention.key_length", hidden_size // heads)

@@ -84,9 +84,7 @@ class Llama:
         for layer in self._layers:
             hidden = layer.forward(hidden, cos, sin, step, cache)
         last_tokens = torch.tensor(step.query_lens).cumsum(0) - 1
-        return _linear(
-            _rms_norm(hidden[last_tokens], self._norm, self.config.rms_norm_eps), self._lm_head
-        ).float()
+        return _linear(_rms_norm(hidden[last_tokens], self._norm, self.config.rms_norm_eps), self._lm_head).float()
 
 
 class _Layer:
@@ -107,9 +105,7 @@ class _Layer:
         """[num_tokens, hidden_size] to the same."""
         eps = self._config.rms_norm_eps
         hidden = hidden + self._attention(_rms_norm(hidden, self._input_norm, eps), cos, sin, step, cache)
-        gate, up = _linear(_rms_norm(hidden, self._post_attention_norm, eps), self._gate_up_proj).chunk(
-            2, dim=-1
-        )
+        gate, up = _linear(_rms_norm(hidden, self._post_attention_norm, eps), self._gate_up_proj).chunk(2, dim=-1)
         return hidden + _linear(functional.silu(gate) * up, self._down_proj)
 
     def _attention(self, hidden: Tensor, cos: Tensor, sin: Tensor, step: StepInput, cache: KVCache) -> Tensor:
@@ -123,9 +119,7 @@ class _Layer:
         if max(step.query_lens) == 1:
             output = paged_attention(query, *pools, step.block_tables, step.context_lens)
         else:
-            output = paged_prefill_attention(
-                query, *pools, step.block_tables, step.query_lens, step.context_lens
-            )
+            output = paged_prefill_attention(query, *pools, step.block_tables, step.query_lens, step.context_lens)
         return _linear(output.flatten(1), self._o_proj)
 
 

@@ -38,9 +38,7 @@ def sample(
 
 def _draw(logits: Tensor, params: SamplingParams, generator: torch.Generator) -> int:
     """One draw from the smallest set of tokens whose probability reaches top_p."""
-    probabilities, tokens = (
-        (logits.float() / params.temperature).softmax(dim=-1).sort(descending=True, stable=True)
-    )
+    probabilities, tokens = (logits.float() / params.temperature).softmax(dim=-1).sort(descending=True, stable=True)
     before = probabilities.cumsum(dim=-1) - probabilities
     kept = torch.where(before < params.top_p, probabilities, 0.0)
     kept[0] = probabilities[0]  # rounding must not leave an empty set

@@ -146,24 +146,16 @@ def tokenizer_from_folder(folder: Path) -> Tokenizer:
     """
     path = folder / "tokenizer.json"
     if not path.is_file():
-        raise FileNotFoundError(
-            f"{folder} has no tokenizer.json: a model folder needs one beside config.json"
-        )
+        raise FileNotFoundError(f"{folder} has no tokenizer.json: a model folder needs one beside config.json")
     try:
         raw = RawTokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing more particular
         raise ValueError(f"{path} is not a complete tokenizer: {error}") from error
     settings = _read_json(folder / "tokenizer_config.json")
     template_path = folder / "chat_template.jinja"
-    template = (
-        template_path.read_text(encoding="utf-8")
-        if template_path.is_file()
-        else settings.get("chat_template")
-    )
+    template = template_path.read_text(encoding="utf-8") if template_path.is_file() else settings.get("chat_template")
     special_tokens = {name: settings[name] for name in ("bos_token", "eos_token") if settings.get(name)}
-    texts = {
-        name: token["content"] if isinstance(token, dict) else token for name, token in special_tokens.items()
-    }
+    texts = {name: token["content"] if isinstance(token, dict) else token for name, token in special_tokens.items()}
     return Tokenizer(raw, template, texts)
 
 
@@ -186,9 +178,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
     tokens: list[str] = metadata["tokenizer.ggml.tokens"]
     merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
     raw = RawTokenizer(models.BPE({token: index for index, token in enumerate(tokens)}, merges))
-    byte_level = pre_tokenizers.ByteLevel(
-        add_prefix_space=bool(metadata.get("tokenizer.ggml.add_space_prefix", False))
-    )
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=bool(metadata.get("tokenizer.ggml.add_space_prefix", False)))
     raw.pre_tokenizer = pre_tokenizers.Sequence([*_PRE_TOKENIZERS[pre], byte_level])
     raw.decoder = decoders.ByteLevel()
     for token, kind in zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True):
@@ -201,9 +191,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
     }
     if metadata.get("tokenizer.ggml.add_bos_token", False):
         bos = special_tokens["bos_token"]
-        raw.post_processor = processors.TemplateProcessing(
-            f"{bos} $A", special_tokens=[(bos, raw.token_to_id(bos))]
-        )
+        raw.post_processor = processors.TemplateProcessing(f"{bos} $A", special_tokens=[(bos, raw.token_to_id(bos))])
     return Tokenizer(raw, metadata.get("tokenizer.chat_template"), special_tokens)
 
 

@@ -64,13 +64,9 @@ def load_model(model: str | Path, dtype: str = "auto") -> LoadedModel:
             f"{path.name} is not in {path.parent}: fetch it once with `python -m refimpl fetch-model`"
         )
     else:
-        raise FileNotFoundError(
-            f"no model {str(model)!r}: it is neither {MODEL_NAME!r}, nor a GGUF file, nor a folder"
-        )
+        raise FileNotFoundError(f"no model {str(model)!r}: it is neither {MODEL_NAME!r}, nor a GGUF file, nor a folder")
     weights = _checked(weights, config, path)
-    return LoadedModel(
-        Llama(config, {name: tensor.to(DTYPES[dtype]) for name, tensor in weights.items()}), tokenizer
-    )
+    return LoadedModel(Llama(config, {name: tensor.to(DTYPES[dtype]) for name, tensor in weights.items()}), tokenizer)
 
 
 def _read_hub_folder(folder: Path) -> tuple[LlamaConfig, dict[str, Tensor], Tokenizer]:
@@ -139,9 +135,7 @@ def _read_safetensors(folder: Path) -> dict[str, Tensor]:
     for name in names:
         path = folder / name
         if not path.is_file():
-            raise FileNotFoundError(
-                f"{folder} has no {name}: it needs {_SINGLE_FILE}, or all shards of {_INDEX_FILE}"
-            )
+            raise FileNotFoundError(f"{folder} has no {name}: it needs {_SINGLE_FILE}, or all shards of {_INDEX_FILE}")
         try:
             weights |= load_file(path)
         except SafetensorError as error:
@@ -158,16 +152,13 @@ def _checked(weights: dict[str, Tensor], config: LlamaConfig, path: Path) -> dic
     weights = {
         name: tensor
         for name, tensor in weights.items()
-        if not name.endswith("rotary_emb.inv_freq")
-        and not (config.tie_word_embeddings and name == "lm_head.weight")
+        if not name.endswith("rotary_emb.inv_freq") and not (config.tie_word_embeddings and name == "lm_head.weight")
     }
     missing, unknown = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
     if missing:
         raise ValueError(f"{path} lacks {len(missing)} of {len(expected)} tensors, the first is {missing[0]}")
     if unknown:
-        raise ValueError(
-            f"{path} has {len(unknown)} tensors that a Llama has no place for, the first is {unknown[0]}"
-        )
+        raise ValueError(f"{path} has {len(unknown)} tensors that a Llama has no place for, the first is {unknown[0]}")
     for name, shape in expected.items():
         if tuple(weights[name].shape) != shape:
             raise ValueError(

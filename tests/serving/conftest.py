@@ -33,14 +33,14 @@ def tiny_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny(tiny_folder: Path) -> LLM:
-    return LLM(tiny_folder)
+    return LLM(tiny_folder, num_gpu_blocks_override=256)
 
 
 @pytest.fixture(scope="session")
 def smollm2() -> LLM:
     if not model_path().is_file():
         pytest.skip(f"{model_path()} is not there: fetch it with `python -m refimpl fetch-model`")
-    return LLM("smollm2-135m")
+    return LLM("smollm2-135m", num_gpu_blocks_override=256)
 
 
 @pytest.fixture(params=["tiny", "smollm2"])

@@ -98,7 +98,9 @@ class DenseLlama:
             hidden = hidden + torch.cat(outputs, dim=-1) @ weight("self_attn.o_proj").T
             x = self.norm(hidden, weight("post_attention_layernorm"))
             gate = x @ weight("mlp.gate_proj").T
-            hidden = hidden + (gate / (1 + torch.exp(-gate)) * (x @ weight("mlp.up_proj").T)) @ weight("mlp.down_proj").T
+            hidden = (
+                hidden + (gate / (1 + torch.exp(-gate)) * (x @ weight("mlp.up_proj").T)) @ weight("mlp.down_proj").T
+            )
             all_keys.append(keys)
             all_values.append(values)
         output = self.weights.get("lm_head.weight", self.weights["model.embed_tokens.weight"])

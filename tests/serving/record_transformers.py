@@ -117,7 +117,10 @@ def record(model: LlamaForCausalLM, tokenizer: object, max_tokens: int) -> dict[
         )
         answers.append({"prompt_token_ids": prompt, "output_token_ids": output[0, length:].tolist()})
     chats = [
-        {"messages": messages, "token_ids": tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]}
+        {
+            "messages": messages,
+            "token_ids": tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"],
+        }
         for messages in CONVERSATIONS
     ]
     texts = [{"text": text, "token_ids": tokenizer(text)["input_ids"]} for text in TRICKY_TEXTS]

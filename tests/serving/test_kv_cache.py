@@ -12,9 +12,7 @@ LAYERS, BLOCK_SIZE, KV_HEADS, HEAD_DIM = 3, 4, 2, 5
 
 def cache_with_unique_values(num_gpu_blocks: int = 6, num_cpu_blocks: int = 5) -> KVCache:
     """Every number in both pools is different from every other."""
-    cache = KVCache(
-        LAYERS, num_gpu_blocks, num_cpu_blocks, BLOCK_SIZE, KV_HEADS, HEAD_DIM, torch.float32, "cpu"
-    )
+    cache = KVCache(LAYERS, num_gpu_blocks, num_cpu_blocks, BLOCK_SIZE, KV_HEADS, HEAD_DIM, torch.float32, "cpu")
     cache.gpu.copy_(torch.arange(cache.gpu.numel()).view_as(cache.gpu))
     cache.cpu.copy_(-1.0 - torch.arange(cache.cpu.numel()).view_as(cache.cpu))
     return cache

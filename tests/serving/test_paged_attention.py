@@ -41,7 +41,9 @@ def test_nan_in_unused_slots_does_not_leak():
     """D01: every slot that no token of the sequence fills holds NaN, in keys and in values."""
     query, keys, values = random_sequence(5)
     tables = torch.tensor([[5, 2]])
-    output = paged_attention(query[None], paged(keys, [5, 2], 8, 4), paged(values, [5, 2], 8, 4), tables, torch.tensor([5]))
+    output = paged_attention(
+        query[None], paged(keys, [5, 2], 8, 4), paged(values, [5, 2], 8, 4), tables, torch.tensor([5])
+    )
     torch.testing.assert_close(output[0], dense(query, keys, values), atol=1e-6, rtol=1e-6)
 
 
@@ -234,9 +236,12 @@ def test_the_triton_backend_says_that_it_is_not_there_yet():
 
 
 @pytest.mark.parametrize(
-    ("query_lens", "context_len", "message"), [([3], 4, "add up to 3"), ([2], 1, "2 tokens does not fit a context of 1")]
+    ("query_lens", "context_len", "message"),
+    [([3], 4, "add up to 3"), ([2], 1, "2 tokens does not fit a context of 1")],
 )
 def test_query_lengths_that_do_not_fit_are_refused(query_lens, context_len, message):
     pools = torch.zeros(1, 4, 1, 4), torch.zeros(1, 4, 1, 4)
     with pytest.raises(ValueError, match=message):
-        paged_prefill_attention(torch.ones(2, 1, 4), *pools, torch.tensor([[0]]), query_lens, torch.tensor([context_len]))
+        paged_prefill_attention(
+            torch.ones(2, 1, 4), *pools, torch.tensor([[0]]), query_lens, torch.tensor([context_len])
+        )

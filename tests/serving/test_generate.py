@@ -1,0 +1,111 @@
+"""What `generate` and `fetch-model` print, and how they end."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from refimpl import LLM
+from refimpl.serving import engine
+from refimpl.serving.generate import add_generate_arguments, run_fetch_model, run_generate
+
+FRANCE = "What is the capital of France, and why is it famous?"
+
+
+def generate(*arguments: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    add_generate_arguments(parser)
+    return run_generate(parser.parse_args([str(argument) for argument in arguments]))
+
+
+def test_the_real_model_answers(smollm2: LLM, monkeypatch, capsys):
+    monkeypatch.setattr(engine, "LLM", lambda *args, **kwargs: smollm2)
+    assert generate(FRANCE, "--max-tokens", "20") == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith(
+        "The capital of France is Paris. Paris is a city renowned for its historical landmarks"
+    )
+    assert printed.out.endswith("\n")
+    assert printed.err == ""
+
+
+def test_one_answer_is_printed_as_it_grows(tiny: LLM, tiny_folder, capsys, monkeypatch):
+    pieces = []
+    monkeypatch.setattr("builtins.print", lambda text, end="\n", flush=False: pieces.append((text, end, flush)))
+    assert generate("two words", "--raw", "--model", tiny_folder, "--max-tokens", 30, "--max-model-len", 64) == 0
+    (expected,) = tiny.generate("two words", engine.SamplingParams(temperature=0, max_tokens=30))
+    assert "".join(text for text, _, _ in pieces) == expected.outputs[0].text
+    assert len(pieces) == len(expected.outputs[0].token_ids)
+    assert [end for _, end, _ in pieces] == [""] * (len(pieces) - 1) + ["\n"]
+    assert all(flush for _, _, flush in pieces)
+
+
+def test_several_answers_keep_to_their_own_lines(tiny: LLM, tiny_folder, capsys):
+    prompts = ["two words", "a page", "core"]
+    options = ["--raw", "--model", tiny_folder, "--max-tokens", 60, "--num-gpu-blocks-override", 64]
+    assert generate(*prompts, *options) == 0
+    lines = capsys.readouterr().out.split("\n")
+    params = engine.SamplingParams(temperature=0, max_tokens=60)
+    for letter, output in zip("ABC", tiny.generate(prompts, params), strict=True):
+        own = [line.removeprefix(f"{letter}: ") for line in lines if line.startswith(f"{letter}: ")]
+        assert "".join(own) == output.outputs[0].text.replace("\n", "")
+    assert all(re.match("[ABC]: ", line) for line in lines[:-1])
+
+
+def test_block_tables_are_printed_when_they_change(tiny_folder, capsys):
+    options = ["--raw", "--model", tiny_folder, "--block-size", 4, "--num-gpu-blocks-override", 8, "--show-blocks"]
+    assert generate("two words", *options, "--max-tokens", 12, "--ignore-eos") == 0
+    tables = re.findall(r"^A: blocks \[(.*)\]$", capsys.readouterr().out, re.MULTILINE)
+    numbers = [[int(number) for number in table.split(", ")] for table in tables]
+    assert numbers[-1] == list(range(7, 7 - len(numbers[-1]), -1))
+    assert numbers == [numbers[-1][:count] for count in range(len(numbers[0]), len(numbers[-1]) + 1)]
+    assert len(numbers) >= 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["hi", "--model", "nowhere"], "no model 'nowhere'"),
+        (["hi", "--max-tokens", "0"], "max_tokens is 0"),
+        (["hi", "--block-size", "0"], "block_size is 0"),
+        (
+            ["hi", "--raw", "--model", "TINY", "--num-gpu-blocks-override", "1", "--max-model-len", "17"],
+            "max_model_len",
+        ),
+        (["hi " * 99, "--raw", "--model", "TINY", "--num-gpu-blocks-override", "1"], "the prompt has"),
+        (["hi", "ho", "--raw", "--model", "TINY", "--num-gpu-blocks-override", "2", "--ignore-eos"], "needs a block"),
+        (["", "--raw", "--model", "TINY", "--num-gpu-blocks-override", "2"], "empty prompt"),
+    ],
+)
+def test_what_cannot_run_is_one_sentence_and_exit_code_2(tiny_folder, capsys, arguments, message):
+    assert generate(*[tiny_folder if argument == "TINY" else argument for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("generate: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_without_the_model_the_sentence_names_file_place_and_command(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
+    assert generate(FRANCE) == 2
+    error = capsys.readouterr().err
+    for part in ("SmolLM2-135M-Instruct.Q4_1.gguf", str(tmp_path), "`python -m refimpl fetch-model`"):
+        assert part in error
+
+
+def test_fetch_model_prints_the_path_or_a_sentence(monkeypatch, capsys):
+    from refimpl.serving import fetch_model
+
+    monkeypatch.setattr(fetch_model, "fetch_model", lambda: Path("there/model.gguf"))
+    assert run_fetch_model(argparse.Namespace()) == 0
+    assert capsys.readouterr().out == f"{Path('there/model.gguf')}\n"
+
+    def fail() -> Path:
+        raise ConnectionError("no way out")
+
+    monkeypatch.setattr(fetch_model, "fetch_model", fail)
+    assert run_fetch_model(argparse.Namespace()) == 2
+    assert capsys.readouterr().err == "fetch-model: no way out\n"
