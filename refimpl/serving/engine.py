@@ -69,7 +69,7 @@ class LLMEngine:
     """
 
     def __init__(
-        self, model: LoadedModel, cache_config: CacheConfig, scheduler_config: SchedulerConfig, seed: int = 0
+        self, model: LoadedModel, cache_config: CacheConfig, scheduler_config: SchedulerConfig, *, seed: int = 0
     ) -> None:
         network, num_gpu_blocks = model.network, cache_config.num_gpu_blocks
         if num_gpu_blocks is None:
@@ -104,7 +104,8 @@ class LLMEngine:
             sampling_params: how to go on from there.
 
         Raises:
-            ValueError: for an id in use, an empty prompt, or a token that the model does not have.
+            ValueError: for an id in use, a prompt in another form, an empty one, or one with a token that the model
+                does not have.
             NotImplementedError: for more than one sequence a request.
         """
         if any(request.group.request_id == request_id for request in (*self._waiting, *self._running)):
@@ -114,22 +115,36 @@ class LLMEngine:
                 f"n={sampling_params.n} and best_of={sampling_params.best_of} ask for "
                 f"{sampling_params.num_candidates} sequences, this version runs 1 a request: leave them out"
             )
-        text = prompt if isinstance(prompt, str) else None
-        token_ids = self._model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt["prompt_token_ids"]
-        if not token_ids:
-            raise ValueError(f"request {request_id} has an empty prompt, it needs at least 1 token")
-        seq = Sequence(self._num_requests, token_ids, self.block_manager.block_size)
-        if max(token_ids) >= self._model.network.config.vocab_size:
-            raise ValueError(
-                f"token id {max(token_ids)} is not in the model's vocabulary, "
-                f"which ends at {self._model.network.config.vocab_size - 1}"
-            )
+        seq = Sequence(self._num_requests, self._token_ids_of(prompt), self.block_manager.block_size)
         seed = (self._seed << 32) + seq.seq_id if sampling_params.seed is None else sampling_params.seed
-        generator = torch.Generator().manual_seed(seed)
-        detokenizer = IncrementalDetokenizer(self._model.tokenizer)
-        group = SequenceGroup(request_id, [seq], sampling_params, arrival_time=float(self._num_requests))
+        request = _Request(
+            group=SequenceGroup(request_id, [seq], sampling_params, arrival_time=float(self._num_requests)),
+            seq=seq,
+            prompt=prompt if isinstance(prompt, str) else None,
+            sampling_params=sampling_params,
+            generator=torch.Generator().manual_seed(seed),
+            detokenizer=IncrementalDetokenizer(self._model.tokenizer),
+        )
         self._num_requests += 1
-        self._waiting.append(_Request(group, seq, text, sampling_params, generator, detokenizer))
+        self._waiting.append(request)
+
+    def _token_ids_of(self, prompt: Prompt) -> list[int]:
+        """The prompt's tokens. ValueError for none, for one that the model does not have, or for another form."""
+        if isinstance(prompt, str):
+            token_ids = self._model.tokenizer.encode(prompt)
+        elif isinstance(prompt, Mapping) and "prompt_token_ids" in prompt:
+            token_ids = prompt["prompt_token_ids"]
+        else:
+            raise ValueError(f'a prompt is a text or {{"prompt_token_ids": [...]}}, got {prompt!r}')
+        if not token_ids:
+            raise ValueError("an empty prompt: it needs at least 1 token")
+        vocab_size = self._model.network.config.vocab_size
+        for token_id in token_ids:
+            if type(token_id) is int and token_id >= vocab_size:
+                raise ValueError(
+                    f"token id {token_id} is not in the model's vocabulary, which ends at {vocab_size - 1}"
+                )
+        return token_ids
 
     def abort_request(self, request_id: str) -> None:
         """End a request, wherever it is, and free its blocks. An unknown id: nothing."""
@@ -145,21 +160,24 @@ class LLMEngine:
     def step(self) -> list[RequestOutput]:
         """Compute the prompts that can be admitted or, when there are none, one token of every running request.
 
+        Requests that can never run are given back first, with the reason, in a step that computes nothing.
+
         Returns:
-            The requests that this step moved, each as far as it has come; those that can never run, with the reason.
+            The requests that this step moved, each as far as it has come.
 
         Raises:
             ValueError: when a running sequence needs a block and none is free. Nothing is lost: once a request has
                 been aborted, the others go on.
         """
-        ignored = self._ignore_what_can_never_run()
+        if ignored := self._ignore_what_can_never_run():
+            return [_output_of(request) for request in ignored]
         requests = self._admit()
         if not requests:
             self._make_room()
             requests = self._running
         if requests:
             self._compute(requests)
-        outputs = [_output_of(request) for request in (*ignored, *requests)]
+        outputs = [_output_of(request) for request in requests]
         self._running = [request for request in self._running if not request.seq.is_finished()]
         return outputs
 
@@ -297,7 +315,7 @@ class LLM:
         scheduler_config = SchedulerConfig(max_num_batched_tokens, max_num_seqs, max_model_len=max_model_len)
         self._tokenizer = loaded.tokenizer
         self._num_requests = 0
-        self.llm_engine = LLMEngine(loaded, cache_config, scheduler_config, seed)
+        self.llm_engine = LLMEngine(loaded, cache_config, scheduler_config, seed=seed)
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer, chat template included."""

@@ -43,9 +43,11 @@ def run_generate(args: argparse.Namespace) -> int:
     """Answer the prompts. Returns the exit code."""
     try:
         return _generate(args)
+    except ModuleNotFoundError as error:
+        print(f"generate: {error}; it comes with `pip install refimpl[serving]`", file=sys.stderr)
     except (ValueError, OSError, NotImplementedError) as error:
         print(f"generate: {error}", file=sys.stderr)
-        return 2
+    return 2
 
 
 def run_fetch_model(args: argparse.Namespace) -> int:

@@ -189,7 +189,7 @@ def test_a_prompt_that_can_never_run_is_reported_and_the_next_one_runs(loaded, l
         engine.block_manager.watermark_blocks = 1
     engine.add_request("long", ids([10] * length), GREEDY)
     engine.add_request("short", ids([10]), SamplingParams(temperature=0, max_tokens=1))
-    long, short = engine.step()
+    (long,), (short,) = engine.step(), engine.step()
     assert long.finished
     assert message in long.error
     assert long.outputs[0].token_ids == []
@@ -200,7 +200,7 @@ def test_a_prompt_that_can_never_run_is_reported_and_the_next_one_runs(loaded, l
 @pytest.mark.parametrize(
     ("prompt", "params", "error", "message"),
     [
-        ([], GREEDY, ValueError, "request x has an empty prompt"),
+        ([], GREEDY, ValueError, "an empty prompt: it needs at least 1 token"),
         ([3, 320], GREEDY, ValueError, "token id 320 is not in the model's vocabulary, which ends at 319"),
         ([3, -1], GREEDY, ValueError, "token id at position 1 is -1"),
         ([3], SamplingParams(n=2), NotImplementedError, "n=2"),
@@ -211,6 +211,13 @@ def test_a_bad_request_is_refused_at_once(loaded, prompt, params, error, message
     with pytest.raises(error, match=message):
         engine.add_request("x", ids(prompt), params)
     assert not engine.has_unfinished_requests()
+
+
+@pytest.mark.parametrize("prompt", [{"prompt": "text"}, [3, 4], 3, None])
+def test_a_prompt_in_another_form_is_refused(loaded, prompt):
+    engine = engine_of(loaded, 8, max_model_len=32)
+    with pytest.raises(ValueError, match='a prompt is a text or {"prompt_token_ids"'):
+        engine.add_request("x", prompt, GREEDY)
 
 
 def test_an_id_in_use_is_refused_and_an_unknown_one_is_not_aborted(loaded):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,12 @@ def test_what_cannot_run_is_one_sentence_and_exit_code_2(tiny_folder, capsys, ar
     assert error.startswith("generate: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_missing_package_is_one_sentence(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "refimpl.serving.engine", None)
+    assert generate("hi") == 2
+    assert "pip install refimpl[serving]" in capsys.readouterr().err
 
 
 def test_without_the_model_the_sentence_names_file_place_and_command(monkeypatch, tmp_path, capsys):
