@@ -40,7 +40,7 @@ def read(path: Path) -> NotebookNode:
     Raises `NotebookError` when there is no such file or it is not a notebook.
     """
     try:
-        nb: NotebookNode = nbformat.read(path, as_version=4)
+        nb: NotebookNode = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     except OSError as error:
         raise NotebookError(f"{path} cannot be read: {error.strerror}.") from error
     except Exception as error:  # nbformat raises a different type for each way a file can be broken
@@ -64,9 +64,8 @@ def canonical(nb: NotebookNode) -> NotebookNode:
     course = {"course": nb.metadata.course} if "course" in nb.metadata else {}
     cells = [_canonical_cell(cell) for cell in nb.cells]
     metadata = {**course, "kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}
-    kept: NotebookNode = nbformat.from_dict(
-        {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
-    )
+    content = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    kept: NotebookNode = nbformat.from_dict(content)  # type: ignore[no-untyped-call]
     return kept
 
 
@@ -88,7 +87,8 @@ def _canonical_output(output: NotebookNode) -> dict[str, Any]:
 
 def dumps(nb: NotebookNode) -> str:
     """Return the text of `nb` in canonical form: keys sorted, one space of indent, a newline at the end."""
-    return str(nbformat.writes(canonical(nb), version=4)).rstrip("\n") + "\n"
+    text = str(nbformat.writes(canonical(nb), version=4))  # type: ignore[no-untyped-call]
+    return text.rstrip("\n") + "\n"
 
 
 def write(nb: NotebookNode, path: Path) -> None:
@@ -104,9 +104,7 @@ def write(nb: NotebookNode, path: Path) -> None:
         raise
 
 
-def run(
-    nb: NotebookNode, folder: Path, name: str = "notebook", timeout: float = CELL_TIMEOUT
-) -> NotebookNode:
+def run(nb: NotebookNode, folder: Path, name: str = "notebook", timeout: float = CELL_TIMEOUT) -> NotebookNode:
     """Return a copy of `nb` executed from a clean kernel that works in `folder`; execution counts are 1..n.
 
     `timeout` is the limit in seconds for one cell. Raises `NotebookError`, naming `name` and the cell, when a
@@ -124,16 +122,13 @@ def run(
         timeout=timeout,
         kernel_name=KERNELSPEC["name"],
         resources={"metadata": {"path": str(folder)}},
-        record_timing=False,
         coalesce_streams=True,
         on_cell_start=remember,
     )
     try:
         client.execute()
     except CellExecutionError as error:
-        raise NotebookError(
-            f"{name}: {_named(executed, current)} raised {error.ename}: {error.evalue}"
-        ) from error
+        raise NotebookError(f"{name}: {_named(executed, current)} raised {error.ename}: {error.evalue}") from error
     except CellTimeoutError as error:
         raise NotebookError(f"{name}: {_named(executed, current)} did not end within {timeout} s.") from error
     except DeadKernelError as error:

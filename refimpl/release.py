@@ -12,8 +12,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from refimpl import notebooks
-
 SOURCE, RELEASE = "solutions", "exercises"
 MEND = "python -m refimpl release"
 
@@ -71,13 +69,13 @@ def generate(root: Path, workplace: Path) -> Path:
     """
     chapters = _chapters(root / SOURCE)
     config = _config(root)
+    from refimpl import notebooks  # here, because it needs what nbgrader brings along
+
     config.CourseDirectory.root = str(workplace)
     fresh = workplace / RELEASE
     fresh.mkdir()
     for chapter in chapters:
-        shutil.copytree(
-            chapter, workplace / SOURCE / chapter.name, ignore=shutil.ignore_patterns(".*", "__pycache__")
-        )
+        shutil.copytree(chapter, workplace / SOURCE / chapter.name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
         _generate_chapter(chapter.name, config)
         for path in sorted((fresh / chapter.name).glob("*.ipynb")):
             notebooks.write(notebooks.read(path), path)
@@ -96,7 +94,7 @@ def main(check: bool = False, root: Path | None = None) -> int:
     except CannotRelease as error:
         print(error, file=sys.stderr)
         return 2
-    except (ReleaseError, notebooks.NotebookError) as error:
+    except ReleaseError as error:
         print(error, file=sys.stderr)
         return 1
     for line in changed:
@@ -112,20 +110,14 @@ def _chapters(source: Path) -> list[Path]:
     """Return the chapter folders, each of which holds one notebook of its own name."""
     if not source.is_dir():
         raise CannotRelease(f"There is no folder {source}: run this in the folder that holds {SOURCE}/.")
-    chapters = sorted(
-        path for path in source.iterdir() if path.is_dir() and not path.name.startswith((".", "_"))
-    )
+    chapters = sorted(path for path in source.iterdir() if path.is_dir() and not path.name.startswith((".", "_")))
     if not chapters:
-        raise CannotRelease(
-            f"{source} holds no chapter: a chapter is a folder NN_name with NN_name.ipynb in it."
-        )
+        raise CannotRelease(f"{source} holds no chapter: a chapter is a folder NN_name with NN_name.ipynb in it.")
     for chapter in chapters:
         found = sorted(path.name for path in chapter.glob("*.ipynb"))
         if found != [f"{chapter.name}.ipynb"]:
             wanted = f"one notebook, {chapter.name}.ipynb"
-            raise ReleaseError(
-                f"{SOURCE}/{chapter.name} must hold {wanted}; it holds {', '.join(found) or 'none'}."
-            )
+            raise ReleaseError(f"{SOURCE}/{chapter.name} must hold {wanted}; it holds {', '.join(found) or 'none'}.")
     return chapters
 
 
@@ -134,9 +126,7 @@ def _config(root: Path) -> Any:
     try:
         import nbgrader  # noqa: F401
     except ImportError as error:
-        raise CannotRelease(
-            "Releasing needs nbgrader, which is not installed: pip install nbgrader."
-        ) from error
+        raise CannotRelease("Releasing needs nbgrader, which is not installed: pip install nbgrader.") from error
     from traitlets.config.loader import Config, PyFileConfigLoader
 
     named = root / "nbgrader_config.py"
@@ -155,7 +145,6 @@ def _generate_chapter(chapter: str, config: Any) -> None:
     from nbgrader.coursedir import CourseDirectory
 
     log, kept = logging.getLogger(__name__), _Kept()
-    log.propagate = False
     log.addHandler(kept)
     course = CourseDirectory(config=config, log=log, assignment_id=chapter)
     try:
@@ -185,9 +174,7 @@ class _Kept(logging.Handler):
 def _contents(folder: Path) -> dict[str, bytes]:
     """Return the bytes of each file below `folder` by its name relative to it; hidden files are left out."""
     names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    visible = (
-        name for name in names if not any(part.startswith((".", "__pycache__")) for part in name.parts)
-    )
+    visible = (name for name in names if not any(part.startswith((".", "__pycache__")) for part in name.parts))
     return {name.as_posix(): (folder / name).read_bytes() for name in visible}
 
 

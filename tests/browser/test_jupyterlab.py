@@ -22,9 +22,7 @@ from refimpl import notebooks
 playwright_api = pytest.importorskip("playwright.sync_api", reason="the browser test needs playwright")
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
-)
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium, chromium-browser, google-chrome or chrome on the PATH"
 )
@@ -58,9 +56,7 @@ RAN = 60_000  # milliseconds for all cells of a notebook
 
 OPEN = "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }"
 RUN_ALL = "async () => { await window.jupyterapp.commands.execute('notebook:run-all-cells'); }"
-CHANGE_THEME = (
-    "async theme => { await window.jupyterapp.commands.execute('apputils:change-theme', {theme}); }"
-)
+CHANGE_THEME = "async theme => { await window.jupyterapp.commands.execute('apputils:change-theme', {theme}); }"
 IS_OPEN_AND_IDLE = """path => {
     const panel = window.jupyterapp.shell.currentWidget;
     return panel?.context?.path === path && panel.context.isReady && panel.sessionContext.isReady
@@ -193,9 +189,7 @@ class OpenNotebook:
 
     def source(self, cell_id: str) -> str:
         """Return what stands in the cell now."""
-        script = (
-            "place => window.jupyterapp.shell.currentWidget.content.widgets[place].model.sharedModel.source"
-        )
+        script = "place => window.jupyterapp.shell.currentWidget.content.widgets[place].model.sharedModel.source"
         return str(self.page.evaluate(script, self.ids.index(cell_id)))
 
     def wait_until_idle(self) -> None:
@@ -207,9 +201,7 @@ class OpenNotebook:
 
     def check(self, exercise_id: str, outcome: str) -> Any:
         """Return the panel of a check, once it shows this outcome."""
-        panel = self.panel.locator(
-            f'.refimpl-check[data-exercise="{exercise_id}"][data-outcome="{outcome}"]'
-        ).last
+        panel = self.panel.locator(f'.refimpl-check[data-exercise="{exercise_id}"][data-outcome="{outcome}"]').last
         playwright_api.expect(panel).to_be_visible(timeout=RAN)
         return panel
 

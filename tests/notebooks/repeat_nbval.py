@@ -16,16 +16,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SEEDS = ("0", "4242")
 CELL_TIMEOUT = 60  # seconds, after which a cell is stopped
-CELL_BUDGET = (
-    20  # seconds on two cores: nbval gives up on outputs that come 5 s late, on a slower machine sooner
-)
+CELL_BUDGET = 20  # seconds on two cores: nbval gives up on outputs that come 5 s late, on a slower machine sooner
 
 Verdicts = dict[str, str]  # "03_owners.ipynb::Cell 3" -> "passed", "failed", "error", "skipped" or "slow"
 
 
-def nbval(
-    paths: Sequence[Path], seed: str | None = None, options: Sequence[str] = ()
-) -> tuple[Verdicts, str]:
+def nbval(paths: Sequence[Path], seed: str | None = None, options: Sequence[str] = ()) -> tuple[Verdicts, str]:
     """Run strict nbval in a process of its own; return the verdict on each cell and what pytest printed."""
     environment = dict(os.environ) if seed is None else {**os.environ, "PYTHONHASHSEED": seed}
     with tempfile.TemporaryDirectory() as folder:
@@ -66,9 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=3, help="runs under each hash seed (default 3)")
     options = parser.parse_args(arguments)
     runs = {}
-    for name in [
-        f"run {number} under seed {seed}" for seed in SEEDS for number in range(1, options.runs + 1)
-    ]:
+    for name in [f"run {number} under seed {seed}" for seed in SEEDS for number in range(1, options.runs + 1)]:
         runs[name], said = nbval(options.paths, seed=name.split()[-1])
         if not runs[name]:
             print(f"No cell was run.\n{said}", file=sys.stderr)

@@ -74,9 +74,7 @@ def stored_text(output: NotebookNode) -> str:
         return str(output.text)
     if output.output_type == "error":
         return "\n".join([str(output.evalue), *output.traceback])
-    return "\n".join(
-        str(text) for kind, text in output.data.items() if kind.startswith("text/") or "svg" in kind
-    )
+    return "\n".join(str(text) for kind, text in output.data.items() if kind.startswith("text/") or "svg" in kind)
 
 
 # What is stored is what a clean run shows.
@@ -90,9 +88,7 @@ def cells_ran_in_order(nb: NotebookNode, path: Path) -> list[str]:
         if count is None:
             found.append(f"{at(path, index, cell)} was never executed; run {EXECUTE} {path}.")
         elif count != wanted:
-            found.append(
-                f"{at(path, index, cell)} has execution count {count}, not {wanted}; run {EXECUTE} {path}."
-            )
+            found.append(f"{at(path, index, cell)} has execution count {count}, not {wanted}; run {EXECUTE} {path}.")
     return found
 
 
@@ -127,17 +123,11 @@ def no_trailing_semicolon(nb: NotebookNode, path: Path) -> list[str]:
 def _ends_in_semicolon(source: str) -> bool:
     beside = {tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT}
     try:
-        tokens = [
-            token
-            for token in tokenize.generate_tokens(io.StringIO(source).readline)
-            if token.type not in beside
-        ]
+        tokens = [token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type not in beside]
     except (tokenize.TokenError, SyntaxError):
         return any(line.rstrip().endswith(";") for line in source.splitlines())
     ends = {tokenize.NEWLINE, tokenize.ENDMARKER}
-    return any(
-        token.string == ";" and after.type in ends for token, after in zip(tokens, tokens[1:], strict=False)
-    )
+    return any(token.string == ";" and after.type in ends for token, after in zip(tokens, tokens[1:], strict=False))
 
 
 def no_addresses(nb: NotebookNode, path: Path) -> list[str]:
@@ -219,9 +209,7 @@ def no_timings(nb: NotebookNode, path: Path) -> list[str]:
         text = next((hit for output in cell.outputs if (hit := TIMING.search(stored_text(output)))), None)
         if (magic or text) and not is_ignored(cell):
             what = (magic or text).group().strip()
-            found.append(
-                f"{at(path, index, cell)} shows a time ('{what}'); tag the cell {IGNORED} or drop it."
-            )
+            found.append(f"{at(path, index, cell)} shows a time ('{what}'); tag the cell {IGNORED} or drop it.")
     return found
 
 
@@ -229,9 +217,7 @@ def is_canonical(nb: NotebookNode, path: Path) -> list[str]:
     """The file is what the executor writes: kernel `python3` (E11), no timings, no Python patch version."""
     name = nb.metadata.get("kernelspec", {}).get("name")
     if name != "python3":
-        return [
-            f"{path.name}: the kernel is {name!r}, which only its author's machine has; run {EXECUTE} {path}."
-        ]
+        return [f"{path.name}: the kernel is {name!r}, which only its author's machine has; run {EXECUTE} {path}."]
     if nb != notebooks.canonical(nb):
         return [f"{path.name} carries metadata of the machine that saved it; run {EXECUTE} {path}."]
     return []
@@ -259,12 +245,7 @@ WIDGET_TEXT = re.compile(r"\b(interactive\(children|Output\()")
 
 def widget_cells_are_ignored(nb: NotebookNode, path: Path) -> list[str]:
     """A cell with `interact` or `Output` is tagged; its function is called in a plain cell too (E08)."""
-    plain = {
-        called(node)
-        for _, cell in cells(nb, "code")
-        if not is_ignored(cell)
-        for node in ast.walk(parsed(cell))
-    }
+    plain = {called(node) for _, cell in cells(nb, "code") if not is_ignored(cell) for node in ast.walk(parsed(cell))}
     found = []
     for index, cell in cells(nb, "code"):
         calls = [node for node in ast.walk(parsed(cell)) if called(node) in WIDGETS]
@@ -295,13 +276,9 @@ def figures_are_described(nb: NotebookNode, path: Path) -> list[str]:
             own_text = str(data.get("text/plain", "<"))
             has_image = any(kind.startswith("image/") for kind in data)
             if has_image and own_text.startswith("<") and not printed:
-                found.append(
-                    f"{at(path, index, cell)} shows an image without words; print its describe() beside it."
-                )
+                found.append(f"{at(path, index, cell)} shows an image without words; print its describe() beside it.")
             if not _html_images_are_described(str(data.get("text/html", ""))):
-                found.append(
-                    f"{at(path, index, cell)} shows HTML with a picture that has no alt or aria-label."
-                )
+                found.append(f"{at(path, index, cell)} shows HTML with a picture that has no alt or aria-label.")
     return found
 
 
@@ -330,18 +307,12 @@ def headings_do_not_skip(nb: NotebookNode, path: Path) -> list[str]:
     found = []
     before = 0
     for index, cell in cells(nb, "markdown"):
-        for marks, html_level in re.findall(
-            r"^ {0,3}(#{1,6})\s|<h([1-6])\b", prose(cell.source), re.MULTILINE
-        ):
+        for marks, html_level in re.findall(r"^ {0,3}(#{1,6})\s|<h([1-6])\b", prose(cell.source), re.MULTILINE):
             level = len(marks) or int(html_level)
             if level == 1 and before:
-                found.append(
-                    f"{at(path, index, cell)} has a second title; a notebook has one heading of level 1."
-                )
+                found.append(f"{at(path, index, cell)} has a second title; a notebook has one heading of level 1.")
             elif level > before + 1:
-                found.append(
-                    f"{at(path, index, cell)} goes from heading level {before} to {level}; use {before + 1}."
-                )
+                found.append(f"{at(path, index, cell)} goes from heading level {before} to {level}; use {before + 1}.")
             before = level
     return found if before else [f"{path.name} has no heading; begin with one of level 1."]
 
@@ -358,9 +329,7 @@ def details_are_set_apart(nb: NotebookNode, path: Path) -> list[str]:
             before, after = lines[number - 1 : number], lines[number + 1 : number + 2]
             wrong = line[:1].isspace()
             wrong |= (
-                not line.lstrip().startswith("</details>")
-                and "<summary>" not in line
-                and bool("".join(before).strip())
+                not line.lstrip().startswith("</details>") and "<summary>" not in line and bool("".join(before).strip())
             )
             wrong |= "<details" not in line and bool("".join(after).strip())
             wrong |= line.startswith("</details>") and bool("".join(before).strip())
@@ -379,9 +348,7 @@ def no_lone_colour(nb: NotebookNode, path: Path) -> list[str]:
         texts = [cell.source] if cell.cell_type == "markdown" else []
         texts += [str(output.get("data", {}).get("text/html", "")) for output in cell.get("outputs", [])]
         if any(_has_lone_colour(text) for text in texts):
-            found.append(
-                f"{at(path, index, cell)} sets a colour alone; set its background too, or use var(--jp-...)."
-            )
+            found.append(f"{at(path, index, cell)} sets a colour alone; set its background too, or use var(--jp-...).")
     return found
 
 
@@ -399,11 +366,7 @@ def _fixed_colours(block: str) -> set[str]:
     fixed = set()
     for declaration in block.split(";"):
         name, _, value = (part.strip().lower() for part in declaration.partition(":"))
-        free = (
-            not value
-            or value.startswith("var(")
-            or value in {"inherit", "transparent", "currentcolor", "none"}
-        )
+        free = not value or value.startswith("var(") or value in {"inherit", "transparent", "currentcolor", "none"}
         if name in {"color", "background", "background-color"} and not free:
             fixed.add(name.split("-")[0])
     return fixed
@@ -445,13 +408,9 @@ def lesson_cells_are_short(nb: NotebookNode, path: Path) -> list[str]:
     """A lesson's code cell is read at a glance; longer code belongs into refimpl."""
     found = []
     for index, cell in cells(nb, "code"):
-        lines = [
-            line for line in cell.source.splitlines() if line.strip() and not line.strip().startswith("#")
-        ]
+        lines = [line for line in cell.source.splitlines() if line.strip() and not line.strip().startswith("#")]
         if len(lines) > LONGEST_CELL:
-            found.append(
-                f"{at(path, index, cell)} has {len(lines)} lines of code; {LONGEST_CELL} is the limit."
-            )
+            found.append(f"{at(path, index, cell)} has {len(lines)} lines of code; {LONGEST_CELL} is the limit.")
     return found
 
 
@@ -474,9 +433,7 @@ def no_sleep_no_network(nb: NotebookNode, path: Path) -> list[str]:
             re.MULTILINE,
         )
         if wrong:
-            found.append(
-                f"{at(path, index, cell)} uses {', '.join(wrong)}; no cell waits or leaves the machine."
-            )
+            found.append(f"{at(path, index, cell)} uses {', '.join(wrong)}; no cell waits or leaves the machine.")
     return found
 
 
@@ -493,9 +450,7 @@ class Step(Protocol):
 
 def check_cells(nb: NotebookNode) -> list[tuple[int, NotebookNode]]:
     """Return the graded cells of a notebook with their place, in order: one for each exercise step."""
-    return [
-        (index, cell) for index, cell in cells(nb, "code") if cell.metadata.get("nbgrader", {}).get("grade")
-    ]
+    return [(index, cell) for index, cell in cells(nb, "code") if cell.metadata.get("nbgrader", {}).get("grade")]
 
 
 def is_answer(cell: NotebookNode) -> bool:
@@ -526,21 +481,13 @@ def steps_are_triplets(nb: NotebookNode, path: Path) -> list[str]:
         exercise_id = check.metadata.nbgrader.grade_id
         task = nb.cells[_task_index(nb, index)]
         if not is_answer(nb.cells[index - 1]) or task.cell_type != "markdown":
-            found.append(
-                f"{at(path, index, check)} must follow its task and its answer cell; move them together."
-            )
+            found.append(f"{at(path, index, check)} must follow its task and its answer cell; move them together.")
             continue
         if not task.get("id", "").startswith(exercise_id):
-            found.append(
-                f"{path.name}: the task of {exercise_id} is called {task.id}; call it '{exercise_id}-task'."
-            )
-        hints = sum(
-            cell.source.count("<details") for cell in span(nb, position) if cell.cell_type == "markdown"
-        )
+            found.append(f"{path.name}: the task of {exercise_id} is called {task.id}; call it '{exercise_id}-task'.")
+        hints = sum(cell.source.count("<details") for cell in span(nb, position) if cell.cell_type == "markdown")
         if hints != 3:
-            found.append(
-                f"{path.name}: {exercise_id} has {hints} folded hints (<details>); it needs exactly 3."
-            )
+            found.append(f"{path.name}: {exercise_id} has {hints} folded hints (<details>); it needs exactly 3.")
     return found
 
 
@@ -550,13 +497,9 @@ def answers_mark_their_region(nb: NotebookNode, path: Path) -> list[str]:
     for index, cell in cells(nb, "code"):
         marks = re.findall(r"^\s*### (BEGIN|END) SOLUTION$", cell.source, re.MULTILINE)
         if is_answer(cell) and marks != ["BEGIN", "END"]:
-            found.append(
-                f"{at(path, index, cell)} needs one '### BEGIN SOLUTION' and one '### END SOLUTION' after it."
-            )
+            found.append(f"{at(path, index, cell)} needs one '### BEGIN SOLUTION' and one '### END SOLUTION' after it.")
         if not is_answer(cell) and "SOLUTION" in cell.source:
-            found.append(
-                f"{at(path, index, cell)} names a SOLUTION but is no answer cell; learners would receive it."
-            )
+            found.append(f"{at(path, index, cell)} names a SOLUTION but is no answer cell; learners would receive it.")
     return found
 
 
@@ -578,15 +521,11 @@ def checks_are_one_locked_line(nb: NotebookNode, path: Path) -> list[str]:
             or len(call.args) != 2
             or not isinstance(call.args[1], ast.Name)
         ):
-            found.append(
-                f'{at(path, index, cell)} is not one line check("{about.grade_id}", subject); make it so.'
-            )
+            found.append(f'{at(path, index, cell)} is not one line check("{about.grade_id}", subject); make it so.')
         elif named != about.grade_id:
             found.append(f"{at(path, index, cell)} checks {named!r} but is graded as {about.grade_id!r}.")
         if not about.locked or about.solution or about.schema_version != 3:
-            found.append(
-                f"{at(path, index, cell)} is not a locked check of nbgrader's schema 3; set its metadata."
-            )
+            found.append(f"{at(path, index, cell)} is not a locked check of nbgrader's schema 3; set its metadata.")
     return found
 
 
@@ -595,9 +534,7 @@ def checks_match(nb: NotebookNode, path: Path, steps: Mapping[str, Step]) -> lis
     wanted = [exercise_id for exercise_id in steps if exercise_id.startswith(f"{path.stem[:2]}-")]
     graded = {cell.metadata.nbgrader.grade_id: cell.metadata.nbgrader.points for _, cell in check_cells(nb)}
     if list(graded) != wanted:
-        return [
-            f"{path.name} checks {', '.join(graded) or 'nothing'}; refimpl.checks has {', '.join(wanted)}."
-        ]
+        return [f"{path.name} checks {', '.join(graded) or 'nothing'}; refimpl.checks has {', '.join(wanted)}."]
     return [
         f"{path.name}: {exercise_id} is worth {points} here, {steps[exercise_id].points} in refimpl.checks."
         for exercise_id, points in graded.items()
@@ -610,8 +547,7 @@ def says_the_step_convention(nb: NotebookNode, path: Path) -> list[str]:
     return [
         f"{at(path, index, cell)} does not say that a sequence's length {STEP_CONVENTION}; say it."
         for index, cell in cells(nb, "markdown")
-        if re.match(r"06-.*task", str(cell.get("id", "")))
-        and STEP_CONVENTION not in " ".join(cell.source.split())
+        if re.match(r"06-.*task", str(cell.get("id", ""))) and STEP_CONVENTION not in " ".join(cell.source.split())
     ]
 
 

@@ -37,9 +37,7 @@ def outcomes(nb: NotebookNode) -> dict[str, Shown]:
         exercise_id = cell.metadata.nbgrader.grade_id
         stdout = "".join(output.text for output in cell.outputs if output.output_type == "stream")
         line = re.search(rf"^{re.escape(exercise_id)}: ([a-z ]+?) —", stdout, re.MULTILINE)
-        points = [
-            output.data["text/plain"] for output in cell.outputs if output.output_type == "execute_result"
-        ]
+        points = [output.data["text/plain"] for output in cell.outputs if output.output_type == "execute_result"]
         assert line, f"the check of {exercise_id} printed no outcome, only {stdout!r}"
         assert points, f"the check of {exercise_id} gave no points"
         found[exercise_id] = Shown(line[1], float(points[-1]))
@@ -60,9 +58,7 @@ def test_each_check_of_an_exercise_as_released_says_not_attempted(path: Path, tm
 def test_each_check_of_a_solution_says_passed_with_full_points(path: Path) -> None:
     """F17. The stored outputs are those of a clean run: nbval compares them."""
     nb = notebooks.read(path)
-    full = {
-        cell.metadata.nbgrader.grade_id: cell.metadata.nbgrader.points for _, cell in rules.check_cells(nb)
-    }
+    full = {cell.metadata.nbgrader.grade_id: cell.metadata.nbgrader.points for _, cell in rules.check_cells(nb)}
     assert outcomes(nb) == {exercise_id: Shown("passed", points) for exercise_id, points in full.items()}
 
 
@@ -90,9 +86,7 @@ def test_a_notebook_without_checks_is_not_taken_for_solved() -> None:
         ((printed("03-free: passed — shown, not returned"), shown(text_plain="2.0")), "gave no points"),
     ],
 )
-def test_a_check_that_says_nothing_is_not_taken_for_solved(
-    output: tuple[NotebookNode, ...], missing: str
-) -> None:
+def test_a_check_that_says_nothing_is_not_taken_for_solved(output: tuple[NotebookNode, ...], missing: str) -> None:
     cell = graded(code('check("03-free", free)', "03-free-check", *output), "03-free", 2.0)
     with pytest.raises(AssertionError, match=missing):
         outcomes(notebook(cell))

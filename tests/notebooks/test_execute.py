@@ -18,7 +18,7 @@ def save(path: Path, *sources: str, **metadata: object) -> Path:
 
 def test_a_run_stores_outputs_counts_and_nothing_of_this_machine(tmp_path: Path) -> None:
     sources = [
-        "print('first')\nprint('second')",
+        "print('first', flush=True)\nprint('second', flush=True)",
         "import pathlib\npathlib.Path('beside.txt').exists()",
         "import ipywidgets\nipywidgets.IntSlider(value=3)",
         "ipywidgets.interact(lambda blocks: print(blocks), blocks=(1, 4))",
@@ -44,9 +44,7 @@ def test_a_run_stores_outputs_counts_and_nothing_of_this_machine(tmp_path: Path)
     assert path.read_bytes() == first
 
 
-def test_a_failing_cell_is_named_and_the_file_stays(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failing_cell_is_named_and_the_file_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = save(tmp_path / "lesson.ipynb", "blocks = 3", "blocks.free()", "print('never')")
     before = path.read_bytes()
     assert notebooks.execute([path]) == 1
@@ -56,9 +54,7 @@ def test_a_failing_cell_is_named_and_the_file_stays(
     assert [item.name for item in tmp_path.iterdir()] == ["lesson.ipynb"]
 
 
-def test_an_endless_loop_and_a_dead_kernel_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_endless_loop_and_a_dead_kernel_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     endless = save(tmp_path / "endless.ipynb", "while True:\n    pass")
     assert notebooks.execute([endless], timeout=2) == 1
     assert "cell 1 (id cell-1, `while True:`) did not end within 2 s" in capsys.readouterr().err
@@ -74,9 +70,7 @@ def test_an_expected_error_must_be_tagged_to_pass(tmp_path: Path) -> None:
     assert notebooks.read(path).cells[0].outputs[0].ename == "ZeroDivisionError"
 
 
-def test_what_is_no_notebook_is_refused_in_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_notebook_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = tmp_path / "broken.ipynb"
     broken.write_text("not json")
     assert notebooks.execute([broken]) == 1

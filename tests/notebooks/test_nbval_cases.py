@@ -103,17 +103,11 @@ def test_E11_a_kernel_of_the_authors_machine_is_an_error(verdicts: dict[str, str
     assert verdicts["E11-other-kernel"] == "error"
 
 
-@pytest.mark.parametrize(
-    "cell_id", [cell_id for cell_id in [*FAILS, "E03-never-run"] if cell_id != "E20-set"]
-)
+@pytest.mark.parametrize("cell_id", [cell_id for cell_id in [*FAILS, "E03-never-run"] if cell_id != "E20-set"])
 def test_our_rules_see_it_before_nbval_runs(executed: NotebookNode, cell_id: str) -> None:
     """Reading is enough to find these; of `E20-set` only the run under two hash seeds can tell."""
-    found = [
-        sentence for rule in rules.OF_EVERY_NOTEBOOK[2:3] for sentence in rule(executed, Path("cases.ipynb"))
-    ]
-    found += [
-        sentence for rule in rules.OF_STORED_OUTPUTS for sentence in rule(executed, Path("cases.ipynb"))
-    ]
+    found = [sentence for rule in rules.OF_EVERY_NOTEBOOK[2:3] for sentence in rule(executed, Path("cases.ipynb"))]
+    found += [sentence for rule in rules.OF_STORED_OUTPUTS for sentence in rule(executed, Path("cases.ipynb"))]
     assert [sentence for sentence in found if f"({cell_id})" in sentence]
 
 
@@ -170,15 +164,9 @@ def test_E19_our_settings_work_for_a_folder_without_notebooks(tmp_path: Path) ->
 def test_E20_runs_that_differ_are_told_from_runs_that_agree() -> None:
     good, bad = {"a::Cell 0": "passed"}, {"a::Cell 0": "failed"}
     assert repeat_nbval.disagreements({"run 1": good, "run 2": dict(good)}) == []
-    assert repeat_nbval.disagreements({"run 1": good, "run 2": bad}) == [
-        "a::Cell 0: passed in run 1, failed in run 2"
-    ]
-    assert repeat_nbval.disagreements({"run 1": good, "run 2": {}}) == [
-        "a::Cell 0: passed in run 1, absent in run 2"
-    ]
-    assert repeat_nbval.disagreements({"run 1": bad, "run 2": bad}) != [], (
-        "a cell that always fails is no agreement"
-    )
+    assert repeat_nbval.disagreements({"run 1": good, "run 2": bad}) == ["a::Cell 0: passed in run 1, failed in run 2"]
+    assert repeat_nbval.disagreements({"run 1": good, "run 2": {}}) == ["a::Cell 0: passed in run 1, absent in run 2"]
+    assert repeat_nbval.disagreements({"run 1": bad, "run 2": bad}) != [], "a cell that always fails is no agreement"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`python -m refimpl release`: what learners get is exactly what the solutions give, or nothing changes."""
 
+import importlib
 import stat
 import sys
 from pathlib import Path
@@ -82,9 +83,7 @@ def test_the_python_that_saved_a_solution_does_not_show_in_the_exercise(root: Pa
     assert exercise(root).read_bytes() == before
 
 
-def test_check_names_each_file_and_the_command_that_mends_it(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_names_each_file_and_the_command_that_mends_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     release.main(root=root)
     second = root / "solutions" / "04_more"
     second.mkdir()
@@ -110,6 +109,7 @@ def test_checkpoints_of_jupyterlab_neither_leak_nor_count(root: Path) -> None:
     checkpoints = solution(root).parent / ".ipynb_checkpoints"
     checkpoints.mkdir()
     (checkpoints / f"{CHAPTER}-checkpoint.ipynb").write_bytes(solution(root).read_bytes())
+    (solution(root).parent / ".draft.md").write_text("remaining_owners")
     release.main(root=root)
     assert [path.name for path in exercise(root).parent.iterdir()] == [f"{CHAPTER}.ipynb"]
     checkpoints.rename(exercise(root).parent / ".ipynb_checkpoints")
@@ -163,17 +163,13 @@ def test_a_solution_that_is_no_notebook_is_named(root: Path, capsys: pytest.Capt
     assert not (root / "exercises").exists()
 
 
-def test_a_chapter_folder_must_hold_the_notebook_of_its_name(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_chapter_folder_must_hold_the_notebook_of_its_name(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     solution(root).rename(solution(root).with_name("owners-Copy1.ipynb"))
     assert release.main(root=root) == 1
     assert f"must hold one notebook, {CHAPTER}.ipynb; it holds owners-Copy1.ipynb" in capsys.readouterr().err
 
 
-def test_without_a_folder_of_solutions_nothing_is_tried(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_folder_of_solutions_nothing_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert release.main(root=tmp_path) == 2
     assert "There is no folder" in capsys.readouterr().err
     (tmp_path / "solutions").mkdir()
@@ -184,15 +180,16 @@ def test_without_a_folder_of_solutions_nothing_is_tried(
 def test_without_nbgrader_one_sentence_says_what_to_install(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "nbgrader", None)
-    assert release.main(root=root) == 2
+    for name in ("nbgrader", "nbclient", "nbformat"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("refimpl.release", "refimpl.notebooks"):
+        monkeypatch.delitem(sys.modules, name)
+    assert importlib.import_module("refimpl.release").main(root=root) == 2
     assert "pip install nbgrader" in capsys.readouterr().err
     assert not (root / "exercises").exists()
 
 
-def test_when_the_last_move_fails_the_old_exercises_come_back(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_the_last_move_fails_the_old_exercises_come_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release.main(root=root)
     before = tree(root / "exercises")
     extra = graded(code("print('new')", "new", printed("new\n")), "03-new", 1.0)

@@ -55,9 +55,7 @@ def test_nothing_gives_a_solution_away(path: Path) -> None:
 
 
 def test_every_chapter_has_its_three_notebooks() -> None:
-    chapters = {
-        folder: {path.stem for path in PATHS if name_of(path).startswith(folder)} for folder in rules.RULES
-    }
+    chapters = {folder: {path.stem for path in PATHS if name_of(path).startswith(folder)} for folder in rules.RULES}
     assert chapters["solutions"]
     assert chapters["solutions"] == chapters["exercises"]
     assert chapters["solutions"] <= chapters["notebooks"]
@@ -266,9 +264,7 @@ BAD: list[tuple[rules.Rule, NotebookNode, str]] = [
     ),
     (
         rules.checks_are_one_locked_line,
-        spoiled(
-            lambda nb: nb.cells[4].update(source="answer = free\ncheck('03-free', answer)"), solution_notebook
-        ),
+        spoiled(lambda nb: nb.cells[4].update(source="answer = free\ncheck('03-free', answer)"), solution_notebook),
         "is not one line",
     ),
     (
@@ -400,9 +396,7 @@ def test_a_planted_leak_is_caught(cell: NotebookNode) -> None:
 
 def test_comments_of_a_solution_are_secret_too() -> None:
     answer = code("### BEGIN SOLUTION\n# take one owner away first\npass\n### END SOLUTION", "answer")
-    assert list(rules.secrets([notebook(graded(answer, "03-free-solution"))])) == [
-        "# take one owner away first"
-    ]
+    assert list(rules.secrets([notebook(graded(answer, "03-free-solution"))])) == ["# take one owner away first"]
 
 
 def test_rules_see_the_file_as_it_is(tmp_path: Path) -> None:
