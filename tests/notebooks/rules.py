@@ -52,12 +52,16 @@ def is_ignored(cell: NotebookNode) -> bool:
 
 
 def parsed(cell: NotebookNode) -> ast.Module:
-    """Return the syntax tree of a code cell, its magics and shell lines left out."""
-    lines = [line for line in cell.source.splitlines() if not line.lstrip().startswith(("%", "!"))]
+    """Return the syntax tree of a code cell, its magics and shell lines left out; empty when it has none."""
     try:
-        return ast.parse("\n".join(lines))
+        return ast.parse(python_of(cell))
     except SyntaxError:
         return ast.parse("")
+
+
+def python_of(cell: NotebookNode) -> str:
+    """Return the lines of a code cell that are Python."""
+    return "\n".join(line for line in cell.source.splitlines() if not line.lstrip().startswith(("%", "!")))
 
 
 def called(node: ast.AST) -> str:
@@ -90,6 +94,43 @@ def cells_ran_in_order(nb: NotebookNode, path: Path) -> list[str]:
         elif count != wanted:
             found.append(f"{at(path, index, cell)} has execution count {count}, not {wanted}; run {EXECUTE} {path}.")
     return found
+
+
+def cells_are_python(nb: NotebookNode, path: Path) -> list[str]:
+    """Every code cell is Python that can be parsed, so that no other rule passes over it."""
+    found = []
+    for index, cell in cells(nb, "code"):
+        try:
+            ast.parse(python_of(cell))
+        except SyntaxError as error:
+            found.append(f"{at(path, index, cell)} line {error.lineno} is not Python ({error.msg}); rewrite it.")
+    return found
+
+
+def nothing_hides_from_nbval(nb: NotebookNode, path: Path) -> list[str]:
+    """No cell is skipped or may fail; its outputs are ignored only where they cannot be compared, and by a tag.
+
+    That is where it makes a widget (E08) or shows a time or another value of this process (E16).
+    """
+    found = []
+    for index, cell in cells(nb, "code"):
+        tags = {"nbval-skip", "nbval-raises-exception", "raises-exception"} & set(cell.metadata.get("tags", []))
+        marks = re.findall(r"#\s*(NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT)", cell.source)
+        if tags or marks:
+            found.append(f"{at(path, index, cell)} is kept from nbval by {[*tags, *marks][0]}; take it away.")
+    return found + [
+        f"{at(path, index, cell)} is tagged {IGNORED} without a widget or a time; take the tag away."
+        for index, cell in cells(nb, "code")
+        if is_ignored(cell) and not _may_be_ignored(nb, cell)
+    ]
+
+
+def _may_be_ignored(nb: NotebookNode, cell: NotebookNode) -> bool:
+    """Return whether a rule would object to what the cell shows if its tag were taken away."""
+    bare = nbformat.from_dict({**nb, "cells": [{**other, "metadata": {}} for other in nb.cells]})
+    of_cell = f"({cell.id})"
+    objections = (no_timings, no_value_of_this_process, widget_cells_are_ignored)
+    return any(of_cell in sentence for rule in objections for sentence in rule(bare, Path()))
 
 
 def nothing_on_stderr(nb: NotebookNode, path: Path) -> list[str]:
@@ -588,6 +629,8 @@ def nothing_is_stored(nb: NotebookNode, path: Path) -> list[str]:
 OF_EVERY_NOTEBOOK: tuple[Rule, ...] = (
     is_canonical,
     is_valid,
+    cells_are_python,
+    nothing_hides_from_nbval,
     no_trailing_semicolon,
     headings_do_not_skip,
     details_are_set_apart,

@@ -54,6 +54,22 @@ def test_nothing_gives_a_solution_away(path: Path) -> None:
     assert rules.leaks(rules.load(path), path, hidden) == []
 
 
+def test_every_step_of_the_checks_has_its_solution() -> None:
+    """L4. The toy step of chapter 00 stands in the lesson itself."""
+    from refimpl.checks import steps
+
+    nbs = {name_of(path): rules.load(path) for path in PATHS}
+    solved = {
+        cell.metadata.nbgrader.grade_id
+        for name, nb in nbs.items()
+        if name.startswith("solutions")
+        for _, cell in rules.check_cells(nb)
+    }
+    assert solved == {exercise_id for exercise_id in steps() if not exercise_id.startswith("00-")}
+    toys = "".join(cell.source for cell in nbs["notebooks/00_start_here.ipynb"].cells)
+    assert all(f'check("{exercise_id}"' in toys for exercise_id in steps() if exercise_id.startswith("00-"))
+
+
 def test_every_chapter_has_its_three_notebooks() -> None:
     chapters = {folder: {path.stem for path in PATHS if name_of(path).startswith(folder)} for folder in rules.RULES}
     assert chapters["solutions"]
@@ -130,6 +146,11 @@ BAD: list[tuple[rules.Rule, NotebookNode, str]] = [
         spoiled(lambda nb: cell_of(nb, "count").update(execution_count=7)),
         "count 7, not 1",
     ),
+    (rules.cells_are_python, one(source="allocator.free?"), "line 1 is not Python"),
+    (rules.nothing_hides_from_nbval, one(tags=("nbval-skip",)), "kept from nbval by nbval-skip"),
+    (rules.nothing_hides_from_nbval, one(tags=("raises-exception",)), "kept from nbval by raises-exception"),
+    (rules.nothing_hides_from_nbval, one(source="# NBVAL_IGNORE_OUTPUT\nprint(1)"), "kept from nbval by NBVAL"),
+    (rules.nothing_hides_from_nbval, one(tags=(rules.IGNORED,)), "without a widget or a time"),
     (rules.nothing_on_stderr, one(printed("careful", "stderr")), "stderr"),
     (
         rules.no_stored_error,
@@ -335,6 +356,10 @@ def test_a_good_notebook_obeys_every_rule(folder: str) -> None:
         (rules.no_value_of_this_process, one(source="print(hash('a') == hash('a'))\nassert id(a) != id(b)")),
         (rules.no_value_of_this_process, one(source="key = hash('a')\nkey = 3\nprint(key, block.id, now)")),
         (rules.no_value_of_this_process, one(source="hash('a')", tags=(rules.IGNORED,))),
+        (rules.cells_are_python, one(source="%matplotlib inline\n!ls\nprint(1)")),
+        (rules.nothing_hides_from_nbval, one(source=WIDGET, tags=(rules.IGNORED,))),
+        (rules.nothing_hides_from_nbval, one(source="%timeit free()", tags=(rules.IGNORED,))),
+        (rules.nothing_hides_from_nbval, one(source="print(time.time())", tags=(rules.IGNORED,))),
         (rules.no_timings, one(printed("A check stops after 10 s; a block is copied in 3 ms."))),
         (rules.no_timings, one(source="%time x", tags=(rules.IGNORED,))),
         (rules.figures_are_described, one(shown(**PNG, text_plain="Pool of 4 blocks: 1 used"))),
