@@ -122,9 +122,9 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scale:
     num_seqs, query_len, num_heads, head_dim = query.shape
     num_kv_heads = keys.shape[2]
     group_size = num_heads // num_kv_heads
-    # 0 * NaN is NaN, so unseen slots are replaced before anything is multiplied.
+    # A hidden score is replaced whatever it is, but a weight of 0 times NaN is NaN: such values are replaced, too.
     seen = visible.any(dim=1)[:, :, None, None]
-    keys = torch.where(seen, keys.float(), 0.0).permute(0, 2, 3, 1)
+    keys = keys.float().permute(0, 2, 3, 1)
     values = torch.where(seen, values.float(), 0.0).permute(0, 2, 1, 3)
     # float16 scores overflow before they are scaled, so the scale goes into the float32 query.
     query_f32 = query.float() * (head_dim**-0.5 if scale is None else scale)

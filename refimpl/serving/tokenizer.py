@@ -153,7 +153,11 @@ def tokenizer_from_folder(folder: Path) -> Tokenizer:
         raise ValueError(f"{path} is not a complete tokenizer: {error}") from error
     settings = _read_json(folder / "tokenizer_config.json")
     template_path = folder / "chat_template.jinja"
-    template = template_path.read_text(encoding="utf-8") if template_path.is_file() else settings.get("chat_template")
+    template = settings.get("chat_template")
+    if template_path.is_file():
+        template = template_path.read_text(encoding="utf-8")
+    elif isinstance(template, list):  # several, by name
+        template = next((entry["template"] for entry in template if entry["name"] == "default"), None)
     special_tokens = {name: settings[name] for name in ("bos_token", "eos_token") if settings.get(name)}
     texts = {name: token["content"] if isinstance(token, dict) else token for name, token in special_tokens.items()}
     return Tokenizer(raw, template, texts)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
+from pathlib import Path
 
 import pytest
 
-from refimpl.serving.tokenizer import IncrementalDetokenizer, Tokenizer, tokenizer_from_gguf
+from refimpl.serving.tokenizer import IncrementalDetokenizer, Tokenizer, tokenizer_from_folder, tokenizer_from_gguf
 
 
 def test_tricky_texts_become_the_tokens_of_transformers(recorded):
@@ -46,6 +49,24 @@ def test_a_template_without_a_system_message_of_its_own_stays_as_it_is(tiny, tem
     expected = tokenizer.apply_chat_template(user)
     assert expected[0] == tokenizer.token_id("<|endoftext|>")
     assert tokenizer.apply_chat_template(user, default_system_prompt=False) == expected
+
+
+def test_the_template_is_found_where_folders_keep_it(tiny, tiny_folder, tmp_path):
+    """A file of its own before a list of named ones before a text; special tokens as texts or as objects."""
+    folder = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
+    settings = {
+        "bos_token": {"content": "<|im_start|>"},
+        "chat_template": [{"name": "tools", "template": "no"}, {"name": "default", "template": "{{ bos_token }}core"}],
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    core = tiny.get_tokenizer().encode("core")
+    assert tokenizer_from_folder(folder).apply_chat_template([]) == [1, *core]
+    (folder / "chat_template.jinja").write_text("{{ bos_token }}{{ bos_token }}core")
+    assert tokenizer_from_folder(folder).apply_chat_template([]) == [1, 1, *core]
+    (folder / "chat_template.jinja").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    with pytest.raises(ValueError, match="has no chat template"):
+        tokenizer_from_folder(folder).apply_chat_template([])
 
 
 def with_template(tokenizer: Tokenizer, template: str | None) -> Tokenizer:
