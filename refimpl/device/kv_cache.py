@@ -160,9 +160,10 @@ def slot_mapping(block_table: Sequence[int], positions: Sequence[int], block_siz
     capacity = len(block_table) * block_size
     table = torch.as_tensor(block_table, dtype=torch.int64)
     where = torch.as_tensor(positions, dtype=torch.int64)
-    for position in where[(where < PADDING_SLOT) | (where >= capacity)].tolist():
+    outside = where[(where < PADDING_SLOT) | (where >= capacity)]
+    if outside.numel():
         raise ValueError(
-            f"position {position} has no slot: {len(block_table)} blocks of {block_size} hold positions 0 to "
+            f"position {int(outside[0])} has no slot: {len(block_table)} blocks of {block_size} hold positions 0 to "
             f"{capacity - 1}"
         )
     if (table < 0).any():

@@ -47,9 +47,8 @@ def read_gguf(path: Path) -> tuple[LlamaConfig, dict[str, Tensor], Tokenizer]:
         reader = GGUFReader(path)
         metadata = {name: field.contents() for name, field in reader.fields.items()}
     except (ValueError, IndexError, KeyError, OverflowError) as error:
-        raise ValueError(
-            f"{path} ({path.stat().st_size} bytes) is no complete GGUF file: {error}; copy or fetch it again"
-        ) from error
+        size = path.stat().st_size
+        raise ValueError(f"{path} ({size} bytes) is no complete GGUF file: copy or fetch it again") from error
     try:
         config = _config(metadata, {tensor.name for tensor in reader.tensors})
         tokenizer = tokenizer_from_gguf(metadata)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -87,6 +88,11 @@ def test_what_cannot_run_is_one_sentence_and_exit_code_2(tiny_folder, capsys, ar
     assert error.startswith("generate: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_declaring_the_arguments_loads_no_torch():
+    code = "import sys, refimpl.serving.generate; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_missing_package_is_one_sentence(monkeypatch, capsys):
