@@ -18,7 +18,7 @@ class _WasteWorld(World):
         self.function, self.log, self.most = subject, log, setup["max_model_len"]
 
     def choices(self) -> Iterable[Operation]:
-        return [("waste", self.most, used) for used in (0, 1, self.most // 3, self.most - 1, self.most)]
+        return [("wasted_slots", self.most, used) for used in (0, 1, self.most // 3, self.most - 1, self.most)]
 
     def possible(self, operation: Operation) -> bool:
         return True
@@ -79,8 +79,8 @@ STEPS = (
         },
         world=_WasteWorld,
         examples=(
-            History({"max_model_len": 2048}, (("waste", 2048, 35),)),
-            History({"max_model_len": 4}, (("waste", 4, 1), ("waste", 4, 4), ("waste", 4, 0))),
+            History({"max_model_len": 2048}, (("wasted_slots", 2048, 35),)),
+            History({"max_model_len": 4}, (("wasted_slots", 4, 1), ("wasted_slots", 4, 4), ("wasted_slots", 4, 0))),
         ),
         setups=lambda rng: {"max_model_len": rng.randint(2, 4096)},
     ),

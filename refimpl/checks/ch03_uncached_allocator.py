@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from itertools import count
 from numbers import Integral
 from typing import Any
 
 from refimpl.allocator import UncachedBlockAllocator
 from refimpl.block import BlockTable, Device, PhysicalTokenBlock, share_block_table
-from refimpl.checks.step import History, Log, Operation, Setup, Step, World, equal, show
-
-NAMES = "abcdefghijklmnopqrstuvwxyz"
+from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, equal, show
 
 A_BLOCK = "returns a block of this pool"
 ONCE = "no block is out twice"
@@ -40,7 +37,7 @@ class _PoolWorld(World):
         self.owners: dict[str, int] = {}  # name -> owners, 0 once it has come back
         self.just_freed: list[str] = []  # came back, and nothing has gone out since
         self.came_back = False
-        self._next_name = count()
+        self.names = Names()
         self.allocator = log.call(
             f"allocator = UncachedBlockAllocator(Device.{self.device.name}, block_size={self.block_size}, "
             f"num_blocks={self.total})",
@@ -56,26 +53,28 @@ class _PoolWorld(World):
         return self.total - sum(1 for owners in self.owners.values() if owners)
 
     def possible(self, operation: Operation) -> bool:
-        verb, *names = operation
+        verb, key = operation
         if verb == "allocate":
-            return True
-        if verb == "free":
-            return self.owners.get(names[0], 0) > 0 or names[0] in self.just_freed
-        return self.owners.get(names[0], 0) > 0
+            return key not in self.names
+        if key not in self.names:
+            return False
+        name = self.names[key]
+        return self.owners[name] > 0 or (verb == "free" and name in self.just_freed)
 
     def perform(self, operation: Operation) -> None:
-        verb, *names = operation
-        if verb == "allocate":
-            self._allocate() if self.free else self._allocate_from_empty()
+        verb, key = operation
+        if verb == "allocate" and not self.free:
+            self._allocate_from_empty()
+        elif verb == "allocate":
+            self._allocate(self.names.add(key))
         elif verb == "share":
-            self._share(names[0])
-        elif self.owners[names[0]]:
-            self._free(names[0])
+            self._share(self.names[key])
+        elif self.owners[self.names[key]]:
+            self._free(self.names[key])
         else:
-            self._free_again(names[0])
+            self._free_again(self.names[key])
 
-    def _allocate(self) -> None:
-        name = NAMES[next(self._next_name) % len(NAMES)]
+    def _allocate(self, name: str) -> None:
         free = self.free
         block = self.log.call(
             f"{name} = allocator.allocate()",
@@ -116,13 +115,14 @@ class _PoolWorld(World):
             misconception = "number-instead-of-block"
         should = "it should return a PhysicalTokenBlock"
         self.log.hold(A_BLOCK, fits, should, f"it returned {show(block)}", misconception, number=show(block))
-        in_pool = isinstance(block.block_number, Integral) and 0 <= int(block.block_number) < self.total
+        is_number = isinstance(block.block_number, Integral)
+        in_pool = is_number and 0 <= int(block.block_number) < self.total
         self.log.hold(
             A_BLOCK,
             in_pool,
             f"its block_number should be 0 or more and below {self.total}",
             f"it is {show(block.block_number)}",
-            "made-up-block",
+            "made-up-block" if is_number else None,
             number=show(block.block_number),
             blocks=_blocks(self.total),
         )
@@ -236,18 +236,18 @@ class _AllocateWorld(_PoolWorld):
     """Only allocations: 03-allocate is checked before there is a free."""
 
     def choices(self) -> Iterable[Operation]:
-        return [("allocate",)]
+        return [("allocate", self.names.new_key())]
 
 
 class _FreeWorld(_PoolWorld):
     """Allocations, second owners, and frees, of blocks without an owner too."""
 
     def choices(self) -> Iterable[Operation]:
-        owned = [name for name, owners in self.owners.items() if owners]
-        yield from [("allocate",)] * (2 if self.free else 1)
-        yield from (("share", name) for name in owned[-2:])
-        yield from (("free", name) for name in owned)
-        yield from (("free", name) for name in self.just_freed[-1:])
+        owned = [key for key, name in self.names if self.owners[name]]
+        yield from [("allocate", self.names.new_key())] * (2 if self.free else 1)
+        yield from (("share", key) for key in owned[-2:])
+        yield from (("free", key) for key in owned)
+        yield from (("free", key) for key, name in self.names if name in self.just_freed)
 
 
 def _owners(number: int) -> str:
@@ -277,8 +277,9 @@ def _pool_sizes(rng: random.Random) -> Setup:
     return {"num_blocks": num_blocks, "block_size": rng.choice((1, 4, 16)), "device": rng.randint(1, 2)}
 
 
-def _pool_history(num_blocks: int, *operations: Operation) -> History:
-    return History({"num_blocks": num_blocks, "block_size": 16, "device": 1}, operations)
+def _pool_history(num_blocks: int, *operations: str) -> History:
+    setup = {"num_blocks": num_blocks, "block_size": 16, "device": 1}
+    return History(setup, tuple(tuple(operation.split()) for operation in operations))
 
 
 SAME_BLOCKS = "the new table holds the same blocks in the same order"
@@ -296,38 +297,36 @@ class _ShareWorld(World):
         self.unused = list(reversed(self.blocks))
         self.tables: dict[str, list[PhysicalTokenBlock]] = {}  # name -> what the table must hold
         self.given: dict[str, Any] = {}  # name -> the list object itself
-        self._next_name = count()
+        self.names = Names("table_")
 
     def choices(self) -> Iterable[Operation]:
-        yield from (("table", size) for size in range(min(3, len(self.unused)) + 1))
-        yield from (("share", name) for name in self.tables)
-        yield from (("grow", name) for name in self.tables if self.unused)
+        new = self.names.new_key()
+        yield from (("table", new, size) for size in range(min(6, len(self.unused)) + 1))
+        yield from (("share_block_table", new, key) for key, _ in self.names)
+        yield from (("grow", key) for key, _ in self.names if self.unused)
 
     def possible(self, operation: Operation) -> bool:
-        verb, argument = operation
-        if verb == "table":
-            return bool(argument <= len(self.unused))
-        return argument in self.tables and (verb == "share" or bool(self.unused))
+        verb, key, *arguments = operation
+        if verb == "grow":
+            return key in self.names and bool(self.unused)
+        fits = arguments[0] <= len(self.unused) if verb == "table" else arguments[0] in self.names
+        return key not in self.names and fits
 
     def perform(self, operation: Operation) -> None:
-        verb, argument = operation
-        if verb == "table":
-            self._table(argument)
-        elif verb == "share":
-            self._share(argument)
+        verb, key, *arguments = operation
+        if verb == "grow":
+            self._grow(self.names[key])
+        elif verb == "table":
+            self._table(self.names.add(key), arguments[0])
         else:
-            self._grow(argument)
-
-    def _name(self) -> str:
-        return f"table_{NAMES[next(self._next_name) % len(NAMES)]}"
+            self._share(self.names[arguments[0]], self.names.add(key))
 
     def _take(self) -> PhysicalTokenBlock:
         block = self.unused.pop()
         block.ref_count = 1
         return block
 
-    def _table(self, size: int) -> None:
-        name = self._name()
+    def _table(self, name: str, size: int) -> None:
         self.given[name] = [self._take() for _ in range(size)]
         self.tables[name] = list(self.given[name])
         self.log.note(f"{name} = {_numbers(self.tables[name])}    # block numbers, one owner each")
@@ -339,8 +338,7 @@ class _ShareWorld(World):
         self.log.note(f"{name}.append(block {block.block_number})")
         self._check_tables()
 
-    def _share(self, parent: str) -> None:
-        child = self._name()
+    def _share(self, parent: str, child: str) -> None:
         line = f"{child} = share_block_table({parent})"
         new_table = self.log.call(line, self.share, self.given[parent])
         wanted = self.tables[parent]
@@ -351,13 +349,14 @@ class _ShareWorld(World):
             f"it returned {show(new_table)}",
             "table-not-returned" if new_table is None else None,
         )
+        twin = next((name for name, given in self.given.items() if given is new_table), None)
         self.log.hold(
             OWN_LIST,
-            new_table is not self.given[parent],
-            "it should be another list",
-            f"it is `{parent}` itself",
+            twin is None,
+            "it should be a list of its own",
+            f"it is `{twin}` itself",
             "same-list",
-            parent=parent,
+            twin=twin,
             child=child,
         )
         self._check_same_blocks(new_table, wanted)
@@ -429,6 +428,10 @@ def _sharing_fault(got: Any, owners: int) -> str | None:
     return "counted-more-than-once" if isinstance(got, Integral) and int(got) > owners else None
 
 
+def _table_history(num_blocks: int, *operations: Operation) -> History:
+    return History({"num_blocks": num_blocks}, operations)
+
+
 def _table_sizes(rng: random.Random) -> Setup:
     return {"num_blocks": rng.randint(1, 8)}
 
@@ -462,8 +465,8 @@ STEPS = (
         },
         world=_AllocateWorld,
         examples=(
-            _pool_history(3, ("allocate",), ("allocate",), ("allocate",), ("allocate",)),
-            _pool_history(1, ("allocate",), ("allocate",), ("allocate",)),
+            _pool_history(3, "allocate a", "allocate b", "allocate c", "allocate d"),
+            _pool_history(1, "allocate a", "allocate b", "allocate c"),
         ),
         setups=_pool_sizes,
     ),
@@ -498,7 +501,7 @@ STEPS = (
             "owner-not-taken-away": "`free` is one owner letting go, so the count falls by one: `{block}.ref_count` "
             "must be {left} now, and yours is still {got}.",
             "all-owners-taken-away": "`free` speaks for one owner and not for all of them: `{block}` still has "
-            "{owners}, and you set its count to 0.",
+            "{owners}, and its count says 0.",
             "not-the-block-itself": "What `free` puts back is what `allocate` hands out next, so it must be the block "
             "itself (not its number): once a block had come back, `allocate` ended in {error}.",
             "owner-refused": "Every owner may let go, be the block shared or not: `{block}` had {owners}, and your "
@@ -512,10 +515,10 @@ STEPS = (
         },
         world=_FreeWorld,
         examples=(
-            _pool_history(3, ("allocate",), ("share", "a"), ("free", "a"), ("free", "a"), ("free", "a")),
-            _pool_history(1, ("allocate",), ("free", "a"), ("allocate",), ("allocate",), ("free", "b")),
-            _pool_history(2, ("allocate",), ("free", "a"), ("free", "a"), ("allocate",), ("allocate",)),
-            _pool_history(1, ("allocate",), ("share", "a"), ("share", "a"), ("free", "a"), ("free", "a")),
+            _pool_history(3, "allocate a", "share a", "free a", "free a", "free a"),
+            _pool_history(1, "allocate a", "free a", "allocate b", "allocate c", "free b"),
+            _pool_history(2, "allocate a", "free a", "free a", "allocate b", "allocate c"),
+            _pool_history(1, "allocate a", "share a", "share a", "free a", "free a"),
         ),
         setups=_pool_sizes,
     ),
@@ -530,7 +533,7 @@ STEPS = (
         properties=(SAME_BLOCKS, OWN_LIST, ONE_MORE_OWNER, OTHERS_KEEP),
         misconceptions={
             "table-not-returned": "The new owner needs a table of its own: your function returned None.",
-            "same-list": "Two owners need two lists: you returned `{parent}` itself, and a block appended to `{child}` "
+            "same-list": "Two owners need two lists: you returned `{twin}` itself, and a block appended to `{child}` "
             "would stand in both.",
             "numbers-instead-of-blocks": "A block table holds the blocks and not their numbers, because the owner "
             "count is on the block: yours holds {numbers}.",
@@ -547,9 +550,9 @@ STEPS = (
         },
         world=_ShareWorld,
         examples=(
-            History({"num_blocks": 3}, (("table", 2), ("share", "table_a"), ("grow", "table_b"))),
-            History({"num_blocks": 2}, (("table", 1), ("share", "table_a"), ("share", "table_a"))),
-            History({"num_blocks": 1}, (("table", 0), ("share", "table_a"), ("grow", "table_b"))),
+            _table_history(3, ("table", "a", 2), ("share_block_table", "b", "a"), ("grow", "b")),
+            _table_history(2, ("table", "a", 1), ("share_block_table", "b", "a"), ("share_block_table", "c", "a")),
+            _table_history(1, ("table", "a", 0), ("share_block_table", "b", "a"), ("grow", "b")),
         ),
         setups=_table_sizes,
     ),

@@ -7,6 +7,7 @@ is preferred to one without; it is then cut down to the shortest history that st
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import linecache
 import os
 import random
@@ -26,7 +27,7 @@ ENOUGH = 0.5  # of the time limit: slow code meets fewer random histories, and i
 ENOUGH_SHRINKING = 0.8
 RANDOM_HISTORIES = 60
 OPERATIONS = 24  # operations in a random history
-SHRINK_TRIES = 500
+SHRINK_TRIES = 2000
 LINES = 12  # of a trace, at most
 
 _REFIMPL = str(Path(__file__).parents[1]) + os.sep
@@ -106,7 +107,10 @@ def examine(step: Step, subject: Any, time_limit: float = TIME_LIMIT) -> CheckRe
         try:
             failure = sandbox.within(time_limit, lambda: _search(step, subject, log, time_limit))
         except NotAttempted:
-            return _stub(step)
+            message = (
+                f"`{step.asks_for[0]}` still ends in `raise NotImplementedError()`: write its body and run its cell."
+            )
+            return _result(step, "not attempted", message)
         except sandbox.OutOfTime as out_of_time:
             return _timed_out(step, log, time_limit, out_of_time.stopped, room.printed)
         except sandbox.NotYours:
@@ -166,14 +170,14 @@ def _play(
 ) -> Failure | None:
     """One history in a fresh world, up to its end or its first failure."""
     log.lines.clear()
-    log.reached = not step.writes
+    log.reached = False
     operations: list[Operation] = []
     misconception = None
     try:
         world = step.world(subject, setup, log)
         while (operation := next_operation(world)) is not None:
             operations.append(operation)
-            log.reached |= operation[0] in step.writes
+            log.reached |= operation[0] in step.asks_for
             world.perform(operation)
         return None
     except (sandbox.Stop, sandbox.NotYours):
@@ -206,13 +210,19 @@ def _shrink(step: Step, subject: Any, failure: Failure, log: Log, until: float) 
 
 
 def _shorter(failure: Failure) -> Iterator[tuple[Setup, tuple[Operation, ...]]]:
-    """Histories one operation shorter, then the same in a smaller world."""
-    operations = failure.operations
-    for i in range(len(operations)):
-        yield failure.setup, operations[:i] + operations[i + 1 :]
+    """Histories one operation shorter, then the same in a smaller world, then those that lack a pair."""
+    everything = range(len(failure.operations))
+    for i in everything:
+        yield failure.setup, _without(failure.operations, i)
     for name, value in failure.setup.items():
         for smaller in range(1, value):
-            yield {**failure.setup, name: smaller}, operations
+            yield {**failure.setup, name: smaller}, failure.operations
+    for pair in itertools.combinations(everything, 2):  # such as a second owner that comes and goes
+        yield failure.setup, _without(failure.operations, *pair)
+
+
+def _without(operations: tuple[Operation, ...], *left_out: int) -> tuple[Operation, ...]:
+    return tuple(operation for i, operation in enumerate(operations) if i not in left_out)
 
 
 def _unfit(step: Step, subject: Any) -> CheckResult | None:
@@ -266,14 +276,6 @@ def _insist_on_every_property(step: Step, log: Log, failure: Failure | None) -> 
         raise RuntimeError(f"{step.exercise_id} {fault}; the check is at fault, not your code")
 
 
-def _stub(step: Step) -> CheckResult:
-    name = step.writes[0] if step.writes else step.subject
-    message = (
-        f"`{name}` still ends in `raise NotImplementedError()`: write its body, run its cell, then this one again."
-    )
-    return _result(step, "not attempted", message)
-
-
 def _timed_out(step: Step, log: Log, limit: float, stopped: bool, printed: str) -> CheckResult:
     operation = log.lines[-1] if log.lines else step.subject
     message = (
@@ -322,10 +324,9 @@ def _failed(step: Step, failure: Failure, log: Log, printed: str) -> CheckResult
 
 
 def _partial_credit(step: Step, log: Log) -> float:
-    """The share of the properties that were compared and held every time."""
-    names = (RUNS, *step.properties)
-    held = sum(1 for name in names if name in log.tally and name not in log.broken)
-    return round(step.points * held / len(names), 2)
+    """The share of the properties that held every time; to run without an error counts and, alone, earns nothing."""
+    held = [name for name in step.properties if name in log.tally and name not in log.broken]
+    return round(step.points * len(held) / (len(step.properties) + 1), 2)
 
 
 def _result(

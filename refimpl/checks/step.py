@@ -10,11 +10,13 @@ import random
 import re
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+from string import ascii_lowercase
 from typing import Any, NoReturn
 
-Operation = tuple[Any, ...]  # name of the operation, then its arguments: names of blocks or tables, or numbers
+Operation = tuple[Any, ...]  # name of the operation, then its arguments: keys of blocks or tables, or numbers
 Setup = dict[str, int]  # sizes of the world, 1 or more: num_blocks, block_size ...
 
 RUNS = "runs without an error"  # a property of every step
@@ -37,14 +39,13 @@ class Step:
         title: a few words for tables.
         points: marks for all properties together.
         subject: what the learner passes to `check`: the name of a class or function.
-        writes: the methods that the learner writes here, each also the name of the operation that calls it; empty
-            when the subject is a function.
+        writes: the methods that the learner writes here; empty when the subject is a function.
         needs: other methods of the subject that the check calls.
         after: steps on whose answers this one stands; it is checked once they pass.
         reference: refimpl's functions that answer this step, refused while the check runs.
         properties: everything that the world compares, apart from `RUNS`, which every step has.
         misconceptions: id -> the sentence that corrects the thought; {names} are filled in from the evidence.
-        world: makes a world from (subject, setup, log).
+        world: makes a world from (subject, setup, log). Its operations that call what is asked for have that name.
         examples: histories from the task's text, played first; then the shortest ones that matter. The first call of
             the learner's code in the first one must be one that returns: it tells a stub.
         setups: draws the sizes of a random history.
@@ -64,6 +65,11 @@ class Step:
     setups: Callable[[random.Random], Setup]
     after: tuple[str, ...] = ()
 
+    @property
+    def asks_for(self) -> tuple[str, ...]:
+        """The methods, or the function, that the learner writes here."""
+        return self.writes or (self.subject,)
+
 
 class World(ABC):
     """The learner's object and the account beside it."""
@@ -79,6 +85,41 @@ class World(ABC):
     @abstractmethod
     def perform(self, operation: Operation) -> None:
         """Do it to both and compare. Raises Violation, or whatever the learner's code raises."""
+
+
+class Names:
+    """What the learner reads for the things that operations speak of: a, b, c … in order of appearance.
+
+    An operation has a key of its own for each thing, so the shrinker can leave one out and the others stay what they
+    are; the names close up.
+
+    >>> names = Names("table_")
+    >>> names.add(7), names.add(3), names[7], names.new_key()
+    ('table_a', 'table_b', 'table_a', 2)
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
+        self._name_of: dict[Hashable, str] = {}
+
+    def __getitem__(self, key: Hashable) -> str:
+        return self._name_of[key]
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._name_of
+
+    def __iter__(self) -> Iterator[tuple[Hashable, str]]:
+        return iter(self._name_of.items())
+
+    def new_key(self) -> Hashable:
+        """A key for a random operation that makes one more thing."""
+        return len(self._name_of)
+
+    def add(self, key: Hashable) -> str:
+        """The name of a new thing."""
+        turn, letter = divmod(len(self._name_of), len(ascii_lowercase))
+        self._name_of[key] = f"{self.prefix}{ascii_lowercase[letter]}{turn or ''}"
+        return self._name_of[key]
 
 
 class Violation(Exception):
@@ -204,7 +245,7 @@ _repr.maxother = _repr.maxstring = 80
 def show(value: Any) -> str:
     """A short repr in one line, without memory addresses: the same in every run."""
     try:
-        text = _repr.repr(value)
+        text = str(value) if isinstance(value, Enum) else _repr.repr(value)
     except Exception as error:  # noqa: BLE001  (a learner's __repr__ may raise anything)
         text = f"a {type(value).__name__} whose repr raises {type(error).__name__}"
     return one_line(text)

@@ -25,7 +25,7 @@ MOST_OPERATIONS = 6
 
 def result_of(exercise_id: str, path: Path) -> CheckResult:
     step = steps()[exercise_id]
-    return examine(step, subject(step, load(path)[(*step.writes, step.subject)[0]]))
+    return examine(step, subject(step, load(path)[step.asks_for[0]]))
 
 
 def operations(result: CheckResult) -> list[str]:

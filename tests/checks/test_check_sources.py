@@ -1,0 +1,121 @@
+"""What the sources of the checks must not do, read in their syntax trees; each rule is shown code that breaks it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import refimpl.checks
+from refimpl.checks import steps
+from refimpl.checks.catalogue import CHAPTERS
+
+FOLDER = Path(refimpl.checks.__file__).parent
+SOURCES = sorted(FOLDER.glob("*.py"))
+CHAPTER_SOURCES = [path for path in SOURCES if re.fullmatch(r"ch\d\d_\w+", path.stem)]
+COMPARISONS = {"expect", "hold", "refuse"}
+
+
+def swallowed_errors(tree: ast.AST) -> list[str]:
+    """W7: bare excepts, and broad ones that do nothing."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler):
+            broad = node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")
+            idle = all(isinstance(statement, ast.Pass | ast.Continue) for statement in node.body)
+            if node.type is None or (broad and idle):
+                found.append(f"line {node.lineno}: except {'' if node.type is None else ast.unparse(node.type)}")
+    return found
+
+
+def called(function: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(function) if isinstance(node, ast.Call))
+
+
+def idle_worlds(tree: ast.AST) -> list[str]:
+    """W6: worlds that perform operations and compare nothing, in themselves or a class they extend in this file."""
+    classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+    def compares(name: str) -> bool:
+        node = classes.get(name)
+        if node is None:
+            return False
+        own = any(isinstance(call.func, ast.Attribute) and call.func.attr in COMPARISONS for call in called(node))
+        return own or any(compares(ast.unparse(base)) for base in node.bases)
+
+    worlds = [name for name in classes if name.endswith("World") and name != "World"]
+    return [name for name in worlds if not compares(name)]
+
+
+def properties_that_only_look(tree: ast.AST) -> set[str]:
+    """W7: properties whose every comparison asks no more than whether an attribute is there."""
+    looks: dict[str, list[bool]] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        flags = {
+            target.id
+            for statement in ast.walk(node)
+            if isinstance(statement, ast.Assign) and "hasattr" in ast.unparse(statement.value)
+            for target in statement.targets
+            if isinstance(target, ast.Name)
+        }
+        for call in called(node):
+            if isinstance(call.func, ast.Attribute) and call.func.attr in COMPARISONS and call.args:
+                said = [ast.unparse(argument) for argument in call.args[1:3]]
+                only_looks = call.func.attr == "hold" and any("hasattr" in text or text in flags for text in said)
+                looks.setdefault(ast.unparse(call.args[0]), []).append(only_looks)
+    return {name for name, each in looks.items() if all(each)}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_no_check_swallows_errors(path: Path) -> None:
+    assert swallowed_errors(ast.parse(path.read_text("utf-8"))) == []
+
+
+def test_every_chapter_file_is_in_the_catalogue() -> None:
+    assert [path.stem for path in CHAPTER_SOURCES] == [chapter.__name__.rpartition(".")[2] for chapter in CHAPTERS]
+
+
+@pytest.mark.parametrize("path", CHAPTER_SOURCES, ids=lambda path: path.stem)
+def test_every_world_compares(path: Path) -> None:
+    tree = ast.parse(path.read_text("utf-8"))
+    assert idle_worlds(tree) == []
+    assert properties_that_only_look(tree) == set()
+
+
+@pytest.mark.parametrize("step", steps().values(), ids=lambda step: step.exercise_id)
+def test_every_step_has_properties_examples_and_random_histories(step: refimpl.checks.step.Step) -> None:
+    assert len(set(step.properties)) == len(step.properties) >= 2
+    assert step.examples
+    assert step.points > 0
+    assert all(sentence.endswith(".") and len(sentence) < 260 for sentence in step.misconceptions.values())
+
+
+def test_the_engine_knows_no_chapter() -> None:
+    for name in ("engine", "sandbox", "result", "step", "notebook"):
+        source = (FOLDER / f"{name}.py").read_text("utf-8")
+        code = ast.parse(source)
+        imports = [ast.unparse(node) for node in ast.walk(code) if isinstance(node, ast.Import | ast.ImportFrom)]
+        assert not [line for line in imports if re.search(r"\bch\d\d|allocator|block", line)], name
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad"),
+    [
+        (swallowed_errors, "try:\n    f()\nexcept:\n    g()"),
+        (swallowed_errors, "try:\n    f()\nexcept Exception:\n    pass"),
+        (idle_worlds, "class IdleWorld(World):\n    def perform(self, operation): self.log.call('f()', f)"),
+        (
+            properties_that_only_look,
+            "def f(self):\n    fits = hasattr(x, 'y')\n    self.log.hold(NAME, fits, 'a', 'b')",
+        ),
+        (properties_that_only_look, "def f(self):\n    self.log.hold(NAME, hasattr(x, 'y'), 'a', 'b')"),
+    ],
+)
+def test_each_rule_finds_what_it_is_for(rule: object, bad: str) -> None:
+    assert callable(rule)
+    assert len(rule(ast.parse(bad))) == 1
