@@ -106,8 +106,8 @@ def test_E11_a_kernel_of_the_authors_machine_is_an_error(verdicts: dict[str, str
 @pytest.mark.parametrize("cell_id", [cell_id for cell_id in [*FAILS, "E03-never-run"] if cell_id != "E20-set"])
 def test_our_rules_see_it_before_nbval_runs(executed: NotebookNode, cell_id: str) -> None:
     """Reading is enough to find these; of `E20-set` only the run under two hash seeds can tell."""
-    found = [sentence for rule in rules.OF_EVERY_NOTEBOOK[2:3] for sentence in rule(executed, Path("cases.ipynb"))]
-    found += [sentence for rule in rules.OF_STORED_OUTPUTS for sentence in rule(executed, Path("cases.ipynb"))]
+    of_outputs = (rules.no_trailing_semicolon, *rules.OF_STORED_OUTPUTS)
+    found = [sentence for rule in of_outputs for sentence in rule(executed, Path("cases.ipynb"))]
     assert [sentence for sentence in found if f"({cell_id})" in sentence]
 
 
@@ -161,6 +161,13 @@ def test_E19_our_settings_work_for_a_folder_without_notebooks(tmp_path: Path) ->
     assert list(found.values()) == ["passed"], said
 
 
+def test_a_file_that_is_no_notebook_stops_the_run(tmp_path: Path) -> None:
+    (tmp_path / "broken.ipynb").write_text("{}")
+    found, said = repeat_nbval.nbval([tmp_path])
+    assert found == {}
+    assert "broken.ipynb" in said
+
+
 def test_E20_runs_that_differ_are_told_from_runs_that_agree() -> None:
     good, bad = {"a::Cell 0": "passed"}, {"a::Cell 0": "failed"}
     assert repeat_nbval.disagreements({"run 1": good, "run 2": dict(good)}) == []
@@ -174,7 +181,7 @@ def test_E20_runs_that_differ_are_told_from_runs_that_agree() -> None:
     [
         (["passed"] * 6, 0, "6 runs agree: every cell passed."),
         (["passed"] * 5 + ["failed"], 1, "passed in run 2 under seed 4242, failed in run 3 under seed 4242"),
-        (["passed"] * 5 + [None], 2, "No cell was run."),
+        (["passed"] * 5 + [None], 2, "nbval could not run."),
     ],
 )
 def test_E20_the_script_runs_three_times_under_each_of_two_seeds(
