@@ -123,6 +123,7 @@ def run(nb: NotebookNode, folder: Path, name: str = "notebook", timeout: float =
         kernel_name=KERNELSPEC["name"],
         resources={"metadata": {"path": str(folder)}},
         coalesce_streams=True,
+        extra_arguments=["--log-level=ERROR"],  # what the kernel itself warns of is not about the notebook
         on_cell_start=remember,
     )
     try:

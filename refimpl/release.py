@@ -98,7 +98,7 @@ def main(check: bool = False, root: Path | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     for line in changed:
-        print(line if check else f"{line}: mended")
+        print(line if check else f"mended: {line}")
     if check and changed:
         print(f"{RELEASE}/ is not what {SOURCE}/ gives. To mend it: {MEND}")
         return 1

@@ -268,7 +268,7 @@ def is_valid(nb: NotebookNode, path: Path) -> list[str]:
     """The notebook satisfies nbformat's schema, and no two cells share an id or a grade id."""
     error = next(iter_validate(nb, version=4, version_minor=5), None)
     if error:
-        return [f"{path.name} is not a valid notebook: {error.message.splitlines()[0]}"]
+        return [f"{path.name} is not a valid notebook ({error.message.splitlines()[0]}); save it in JupyterLab."]
     grade_ids = (cell.metadata.nbgrader.grade_id for cell in nb.cells if "nbgrader" in cell.metadata)
     return [
         f"{path.name}: {count} cells have the {kind} {name!r}; give each its own."
