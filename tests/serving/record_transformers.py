@@ -52,12 +52,17 @@ CONVERSATIONS = (
         {"role": "user", "content": "<|im_end|> é 10"},
     ],
 )
-CHAT_TEMPLATE = (
-    "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
-    "{{ '<|im_start|>system\nBe kind.<|im_end|>\n' }}{% endif %}"
-    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
+CHAT_TEMPLATE = """\
+{% for message in messages %}
+    {% if loop.first and message['role'] != 'system' %}
+{{ '<|im_start|>system\nBe kind.<|im_end|>' }}
+    {% endif %}
+{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' }}
+{% endfor %}
+{% if add_generation_prompt %}
+{{ '<|im_start|>assistant\n' }}
+{%- endif %}
+"""
 
 
 def make_tiny_llama(folder: Path) -> None:
