@@ -6,7 +6,7 @@ MIN_PYTHON := $(shell sed -n 's/^requires-python = ">=\([0-9.]*\)"/\1/p' pyproje
 BIN := .venv/bin
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test lint exercises notebooks work lock clean .venv
+.PHONY: lab test repeat lint exercises notebooks work lock clean .venv
 
 lab: .venv
 	@echo "JupyterLab is starting. If no browser opens, open the address with ?token= that it prints below."
@@ -14,7 +14,11 @@ lab: .venv
 
 test: .venv
 	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest --nbval --nbval-cell-timeout=60 notebooks solutions
+	$(BIN)/python tests/notebooks/repeat_nbval.py --runs 1
+
+# Strict nbval three times under each of two hash seeds: the same result each time.
+repeat: .venv
+	$(BIN)/python tests/notebooks/repeat_nbval.py
 
 lint: .venv
 	$(BIN)/ruff check

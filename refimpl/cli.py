@@ -78,6 +78,9 @@ def _release(args: argparse.Namespace) -> int:
 
 
 def _execute(args: argparse.Namespace) -> int:
-    from refimpl.notebooks import execute
-
+    try:
+        from refimpl.notebooks import execute
+    except ModuleNotFoundError as error:
+        print(f"execute: {error}; it comes with `pip install refimpl[lab]`", file=sys.stderr)
+        return 2
     return execute(args.notebooks)
