@@ -243,11 +243,11 @@ class _FreeWorld(_PoolWorld):
     """Allocations, second owners, and frees, of blocks without an owner too."""
 
     def choices(self) -> Iterable[Operation]:
-        owned = [key for key, name in self.names if self.owners[name]]
+        owned = [key for key, name in self.names.items() if self.owners[name]]
         yield from [("allocate", self.names.new_key())] * (2 if self.free else 1)
         yield from (("share", key) for key in owned[-2:])
         yield from (("free", key) for key in owned)
-        yield from (("free", key) for key, name in self.names if name in self.just_freed)
+        yield from (("free", key) for key, name in self.names.items() if name in self.just_freed)
 
 
 def _owners(number: int) -> str:
@@ -302,8 +302,8 @@ class _ShareWorld(World):
     def choices(self) -> Iterable[Operation]:
         new = self.names.new_key()
         yield from (("table", new, size) for size in range(min(6, len(self.unused)) + 1))
-        yield from (("share_block_table", new, key) for key, _ in self.names)
-        yield from (("grow", key) for key, _ in self.names if self.unused)
+        yield from (("share_block_table", new, key) for key, _ in self.names.items())
+        yield from (("grow", key) for key, _ in self.names.items() if self.unused)
 
     def possible(self, operation: Operation) -> bool:
         verb, key, *arguments = operation

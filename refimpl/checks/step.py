@@ -10,7 +10,7 @@ import random
 import re
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from string import ascii_lowercase
@@ -108,8 +108,9 @@ class Names:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._name_of
 
-    def __iter__(self) -> Iterator[tuple[Hashable, str]]:
-        return iter(self._name_of.items())
+    def items(self) -> Iterable[tuple[Hashable, str]]:
+        """Each key with its name, oldest first."""
+        return self._name_of.items()
 
     def new_key(self) -> Hashable:
         """A key for a random operation that makes one more thing."""
@@ -247,7 +248,7 @@ def show(value: Any) -> str:
     try:
         text = str(value) if isinstance(value, Enum) else _repr.repr(value)
     except Exception as error:  # noqa: BLE001  (a learner's __repr__ may raise anything)
-        text = f"a {type(value).__name__} whose repr raises {type(error).__name__}"
+        text = f"an object of type {type(value).__name__} whose repr raises {type(error).__name__}"
     return one_line(text)
 
 

@@ -267,6 +267,16 @@ def test_code_that_fails_by_chance_does_not_pass_and_its_history_is_cut() -> Non
     assert len(result.trace) <= 12
 
 
+def test_a_history_that_cannot_be_short_is_cut() -> None:
+    result = checked("03-allocate", every(15, two_owners))
+    assert result.outcome == "wrong"
+    assert len(result.trace) == 12
+    assert result.trace[0].startswith("allocator = ")
+    assert result.trace[1] == "…    # 5 more"
+    assert result.trace[2:] == (*(f"{name} = allocator.allocate()" for name in "fghijklmn"), result.trace[-1])
+    assert result.trace[-1].startswith("o = allocator.allocate()    # o.ref_count should be 1, but it is 2")
+
+
 def test_state_shared_by_all_pools_does_not_pass() -> None:
     calls = []
 
