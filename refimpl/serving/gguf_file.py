@@ -14,10 +14,12 @@ import numpy
 import torch
 from gguf import GGUFReader
 from gguf.quants import dequantize
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
+from tokenizers import Tokenizer as RawTokenizer
 from torch import Tensor
 
 from refimpl.serving.llama import LlamaConfig
-from refimpl.serving.tokenizer import Tokenizer, tokenizer_from_gguf
+from refimpl.serving.tokenizer import Tokenizer
 
 _HUB_NAMES = {
     "token_embd": "model.embed_tokens",
@@ -33,6 +35,15 @@ _HUB_NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+
+# What runs before the byte-level split, by the name that a GGUF file gives to the whole.
+_PRE_TOKENIZERS: dict[str, list[pre_tokenizers.PreTokenizer]] = {
+    "default": [],
+    "gpt-2": [],
+    "smollm": [pre_tokenizers.Digits(individual_digits=True)],
+}
+
+_CONTROL, _USER_DEFINED = 3, 4  # token types that are matched as a whole in the text
 
 
 def read_gguf(path: Path) -> tuple[LlamaConfig, dict[str, Tensor], Tokenizer]:
@@ -51,7 +62,7 @@ def read_gguf(path: Path) -> tuple[LlamaConfig, dict[str, Tensor], Tokenizer]:
         raise ValueError(f"{path} ({size} bytes) is no complete GGUF file: copy or fetch it again") from error
     try:
         config = _config(metadata, {tensor.name for tensor in reader.tensors})
-        tokenizer = tokenizer_from_gguf(metadata)
+        tokenizer = _tokenizer(metadata)
         weights = dict(_weight(tensor, config) for tensor in reader.tensors)
     except KeyError as missing:
         raise ValueError(f"{path} has no field {missing}") from missing
@@ -112,3 +123,31 @@ def _halves_apart(weight: Tensor, num_heads: int) -> Tensor:
     head apart.
     """
     return weight.reshape(num_heads, -1, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
+
+
+def _tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
+    """The byte-level BPE that the metadata describes. ValueError for another kind, KeyError for a missing field."""
+    model, pre = metadata["tokenizer.ggml.model"], metadata.get("tokenizer.ggml.pre", "default")
+    if model != "gpt2" or pre not in _PRE_TOKENIZERS:
+        raise ValueError(
+            f"its tokenizer is {model!r} with pre-tokenizer {pre!r}, "
+            f"supported: 'gpt2' with one of {sorted(_PRE_TOKENIZERS)}"
+        )
+    tokens: list[str] = metadata["tokenizer.ggml.tokens"]
+    merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
+    raw = RawTokenizer(models.BPE({token: index for index, token in enumerate(tokens)}, merges))
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=bool(metadata.get("tokenizer.ggml.add_space_prefix", False)))
+    raw.pre_tokenizer = pre_tokenizers.Sequence([*_PRE_TOKENIZERS[pre], byte_level])
+    raw.decoder = decoders.ByteLevel()
+    for token, kind in zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True):
+        if kind in (_CONTROL, _USER_DEFINED):
+            raw.add_tokens([AddedToken(token, special=kind == _CONTROL, normalized=False)])
+    special_tokens = {
+        f"{name}_token": tokens[metadata[f"tokenizer.ggml.{name}_token_id"]]
+        for name in ("bos", "eos")
+        if f"tokenizer.ggml.{name}_token_id" in metadata
+    }
+    if metadata.get("tokenizer.ggml.add_bos_token", False):
+        bos = special_tokens["bos_token"]
+        raw.post_processor = processors.TemplateProcessing(f"{bos} $A", special_tokens=[(bos, raw.token_to_id(bos))])
+    return Tokenizer(raw, metadata.get("tokenizer.chat_template"), special_tokens)

@@ -1,24 +1,18 @@
 """Text to token ids and back, with the chat template that came with the model.
 
-Wraps a `tokenizers.Tokenizer`, read from a hub folder or rebuilt from the metadata of a GGUF file. Text that grows a
-token at a time is decoded so that the pieces, joined, always equal the decoding of the whole.
+Wraps a `tokenizers.Tokenizer`, which the reader of a model's files has made. Text that grows a token at a time is
+decoded so that the pieces, joined, always equal the decoding of the whole.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 from tokenizers import Tokenizer as RawTokenizer
 
 _REPLACEMENT = "\ufffd"  # what an unfinished character decodes to
-
-_CONTROL, _USER_DEFINED = 3, 4  # GGUF token types that are matched as a whole in the text
 
 
 class Tokenizer:
@@ -135,87 +129,6 @@ class IncrementalDetokenizer:
     def _pending(self) -> str:
         before = self._tokenizer.decode(self._token_ids[self._window_start : self._emitted_end])
         return self._tokenizer.decode(self._token_ids[self._window_start :])[len(before) :]
-
-
-def tokenizer_from_folder(folder: Path) -> Tokenizer:
-    """The tokenizer of a folder in the hub's format: tokenizer.json, and its optional companions.
-
-    Raises:
-        FileNotFoundError: without a tokenizer.json.
-        ValueError: for a file that cannot be read as what it should be.
-    """
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"{folder} has no tokenizer.json: a model folder needs one beside config.json")
-    try:
-        raw = RawTokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing more particular
-        raise ValueError(f"{path} is not a complete tokenizer: {error}") from error
-    settings = _read_json(folder / "tokenizer_config.json")
-    template_path = folder / "chat_template.jinja"
-    template = settings.get("chat_template")
-    if template_path.is_file():
-        template = template_path.read_text(encoding="utf-8")
-    elif isinstance(template, list):  # several, by name
-        template = next((entry["template"] for entry in template if entry["name"] == "default"), None)
-    special_tokens = {name: settings[name] for name in ("bos_token", "eos_token") if settings.get(name)}
-    texts = {name: token["content"] if isinstance(token, dict) else token for name, token in special_tokens.items()}
-    return Tokenizer(raw, template, texts)
-
-
-def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer that a GGUF file describes: byte-level BPE with the pre-tokenizer that the file names.
-
-    Args:
-        metadata: the file's "tokenizer.*" fields.
-
-    Raises:
-        ValueError: for a kind of tokenizer that is not byte-level BPE, or a pre-tokenizer that is not known here.
-        KeyError: for a field that is missing.
-    """
-    model, pre = metadata["tokenizer.ggml.model"], metadata.get("tokenizer.ggml.pre", "default")
-    if model != "gpt2" or pre not in _PRE_TOKENIZERS:
-        raise ValueError(
-            f"its tokenizer is {model!r} with pre-tokenizer {pre!r}, "
-            f"supported: 'gpt2' with one of {sorted(_PRE_TOKENIZERS)}"
-        )
-    tokens: list[str] = metadata["tokenizer.ggml.tokens"]
-    merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
-    raw = RawTokenizer(models.BPE({token: index for index, token in enumerate(tokens)}, merges))
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=bool(metadata.get("tokenizer.ggml.add_space_prefix", False)))
-    raw.pre_tokenizer = pre_tokenizers.Sequence([*_PRE_TOKENIZERS[pre], byte_level])
-    raw.decoder = decoders.ByteLevel()
-    for token, kind in zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True):
-        if kind in (_CONTROL, _USER_DEFINED):
-            raw.add_tokens([AddedToken(token, special=kind == _CONTROL, normalized=False)])
-    special_tokens = {
-        f"{name}_token": tokens[metadata[f"tokenizer.ggml.{name}_token_id"]]
-        for name in ("bos", "eos")
-        if f"tokenizer.ggml.{name}_token_id" in metadata
-    }
-    if metadata.get("tokenizer.ggml.add_bos_token", False):
-        bos = special_tokens["bos_token"]
-        raw.post_processor = processors.TemplateProcessing(f"{bos} $A", special_tokens=[(bos, raw.token_to_id(bos))])
-    return Tokenizer(raw, metadata.get("tokenizer.chat_template"), special_tokens)
-
-
-# What runs before the byte-level split, by the name that a GGUF file gives to the whole.
-_PRE_TOKENIZERS: dict[str, list[pre_tokenizers.PreTokenizer]] = {
-    "default": [],
-    "gpt-2": [],
-    "smollm": [pre_tokenizers.Digits(individual_digits=True)],
-}
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, an empty one when there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    return content
 
 
 def _raise_template_error(message: str) -> None:

@@ -8,8 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer as RawTokenizer
+from tokenizers.processors import TemplateProcessing
 
-from refimpl.serving.tokenizer import IncrementalDetokenizer, Tokenizer, tokenizer_from_folder, tokenizer_from_gguf
+from refimpl.serving.tokenizer import IncrementalDetokenizer, Tokenizer
+from refimpl.serving.weights import load_model
 
 
 def test_tricky_texts_become_the_tokens_of_transformers(recorded):
@@ -39,7 +42,7 @@ def test_the_system_message_of_the_template_can_be_left_out(recorded):
 @pytest.mark.parametrize(
     "template",
     [
-        "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}!",
+        "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}",
         "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ bos_token }}x",
     ],
 )
@@ -51,6 +54,35 @@ def test_a_template_without_a_system_message_of_its_own_stays_as_it_is(tiny, tem
     assert tokenizer.apply_chat_template(user, default_system_prompt=False) == expected
 
 
+def test_the_beginning_of_sequence_token_stays_when_the_system_message_goes(tiny):
+    template = (
+        "{{ bos_token }}{% if messages[0]['role'] != 'system' %}Be kind.{% endif %}"
+        "{% for m in messages %}[{{ m['content'] }}]{% endfor %}{% if add_generation_prompt %}!{% endif %}"
+    )
+    tokenizer = with_template(tiny.get_tokenizer(), template)
+    user = [{"role": "user", "content": "Hi"}]
+    assert tokenizer.apply_chat_template(user) == tokenizer.encode("<|endoftext|>Be kind.[Hi]!")
+    assert tokenizer.apply_chat_template(user, default_system_prompt=False) == tokenizer.encode("<|endoftext|>[Hi]!")
+
+
+def test_special_tokens_are_read_as_one_and_left_out_of_the_text(recorded):
+    tokenizer = recorded[0].get_tokenizer()
+    token_ids = tokenizer.encode("<|im_start|>user<|im_end|>")
+    assert token_ids[0] == tokenizer.token_id("<|im_start|>")
+    assert token_ids[-1] == tokenizer.token_id("<|im_end|>")
+    assert tokenizer.decode(token_ids) == "user"
+
+
+def test_what_goes_before_every_text_does_not_go_before_a_conversation(tiny):
+    """There the template writes it."""
+    raw = RawTokenizer.from_str(tiny.get_tokenizer()._raw.to_str())
+    raw.post_processor = TemplateProcessing("<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)])
+    tokenizer = Tokenizer(raw, "{{ messages[0]['content'] }}")
+    core = tiny.get_tokenizer().encode("core")
+    assert tokenizer.encode("core") == [0, *core]
+    assert tokenizer.apply_chat_template([{"role": "user", "content": "core"}]) == core
+
+
 def test_the_template_is_found_where_folders_keep_it(tiny, tiny_folder, tmp_path):
     """A file of its own before a list of named ones before a text; special tokens as texts or as objects."""
     folder = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
@@ -60,13 +92,13 @@ def test_the_template_is_found_where_folders_keep_it(tiny, tiny_folder, tmp_path
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     core = tiny.get_tokenizer().encode("core")
-    assert tokenizer_from_folder(folder).apply_chat_template([]) == [1, *core]
+    assert load_model(folder).tokenizer.apply_chat_template([]) == [1, *core]
     (folder / "chat_template.jinja").write_text("{{ bos_token }}{{ bos_token }}core")
-    assert tokenizer_from_folder(folder).apply_chat_template([]) == [1, 1, *core]
+    assert load_model(folder).tokenizer.apply_chat_template([]) == [1, 1, *core]
     (folder / "chat_template.jinja").unlink()
     (folder / "tokenizer_config.json").unlink()
     with pytest.raises(ValueError, match="has no chat template"):
-        tokenizer_from_folder(folder).apply_chat_template([])
+        load_model(folder).tokenizer.apply_chat_template([])
 
 
 def with_template(tokenizer: Tokenizer, template: str | None) -> Tokenizer:
@@ -112,9 +144,3 @@ def test_an_unfinished_character_comes_at_the_end(tiny):
     stream = IncrementalDetokenizer(tiny.get_tokenizer())
     assert [stream.add(token_id) for token_id in tiny.get_tokenizer().encode("👍")[:2]] == ["", ""]
     assert stream.finish() == "\ufffd"
-
-
-@pytest.mark.parametrize(("model", "pre"), [("llama", "default"), ("gpt2", "qwen2")])
-def test_a_tokenizer_of_another_kind_is_refused(model, pre):
-    with pytest.raises(ValueError, match=f"'{model}' with pre-tokenizer '{pre}', supported: 'gpt2' with one of"):
-        tokenizer_from_gguf({"tokenizer.ggml.model": model, "tokenizer.ggml.pre": pre})

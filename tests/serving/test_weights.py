@@ -46,7 +46,9 @@ def edit_weights(folder: Path, edit: Callable[[dict[str, torch.Tensor]], object]
     save_file(weights, folder / "model.safetensors")
 
 
-def write_gguf(folder: Path, path: Path, **changes: object) -> Path:
+def write_gguf(
+    folder: Path, path: Path, tokenizer: tuple[str, str] = ("gpt2", "gpt-2"), add_bos: bool = False, **changes: object
+) -> Path:
     """The tiny model as a GGUF file: queries and keys reordered as llama.cpp's converter does it."""
     config = json.loads((folder / "config.json").read_text())
     raw = json.loads((folder / "tokenizer.json").read_text())
@@ -68,13 +70,14 @@ def write_gguf(folder: Path, path: Path, **changes: object) -> Path:
             getattr(writer, f"add_{kind}")(f"llama.{name}", value)
     vocabulary = sorted(raw["model"]["vocab"], key=raw["model"]["vocab"].get)
     special = {token["content"] for token in raw["added_tokens"]}
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
+    writer.add_tokenizer_model(tokenizer[0])
+    writer.add_tokenizer_pre(tokenizer[1])
     writer.add_token_list(vocabulary)
     writer.add_token_types([3 if token in special else 1 for token in vocabulary])
     writer.add_token_merges([" ".join(merge) for merge in raw["model"]["merges"]])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(2)
+    writer.add_add_bos_token(add_bos)
     for name, tensor in load_file(folder / "model.safetensors").items():
         writer.add_tensor(gguf_name(name), as_in_gguf(name, tensor.numpy(), config))
     writer.write_header_to_file()
@@ -112,6 +115,12 @@ def test_the_same_model_as_gguf_gives_the_same_tokens(tiny, tiny_folder, tmp_pat
     assert tokens_of(loaded) == tokens_of(tiny)
     text = "It's 1962,   and  ...\n\ttwo <|im_end|> pages"
     assert loaded.get_tokenizer().encode(text) == tiny.get_tokenizer().encode(text)
+
+
+def test_a_gguf_may_want_a_token_in_front_of_every_text(tiny, tiny_folder, tmp_path):
+    tokenizer = load_model(write_gguf(tiny_folder, tmp_path / "tiny.gguf", add_bos=True)).tokenizer
+    assert tokenizer.encode("core") == [0, *tiny.get_tokenizer().encode("core")]
+    assert tokenizer.decode(tokenizer.encode("core")) == "core"
 
 
 def test_shards_give_the_same_tokens(tiny, folder):
@@ -227,6 +236,19 @@ def test_a_gguf_that_would_run_wrongly_is_refused(tiny_folder, tmp_path, changes
     path = write_gguf(tiny_folder, tmp_path / "tiny.gguf", **changes)
     with pytest.raises(ValueError, match=message):
         load_model(path)
+
+
+@pytest.mark.parametrize("tokenizer", [("llama", "default"), ("gpt2", "qwen2")])
+def test_a_gguf_with_another_kind_of_tokenizer_is_refused(tiny_folder, tmp_path, tokenizer):
+    path = write_gguf(tiny_folder, tmp_path / "tiny.gguf", tokenizer)
+    with pytest.raises(ValueError, match="'{}' with pre-tokenizer '{}', supported: 'gpt2' with".format(*tokenizer)):
+        load_model(path)
+
+
+def test_json_that_is_no_object_is_refused(folder):
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(ValueError, match="config.json is not a JSON object"):
+        load_model(folder)
 
 
 def test_a_model_that_is_nowhere_is_one_sentence(tmp_path, monkeypatch):
