@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.checks import sandbox
+from refimpl.checks.catalogue import find
 from refimpl.checks.result import CheckResult, Outcome
 from refimpl.checks.step import RUNS, Log, Operation, Setup, Step, Violation, World, one_line, said
 
@@ -27,7 +28,6 @@ ENOUGH = 0.5  # of the time limit: slow code meets fewer random histories, and i
 ENOUGH_SHRINKING = 0.8
 RANDOM_HISTORIES = 60
 OPERATIONS = 24  # operations in a random history
-SHRINK_TRIES = 2000
 LINES = 12  # of a trace, at most
 
 _REFIMPL = str(Path(__file__).parents[1]) + os.sep
@@ -86,8 +86,6 @@ wasted, not 35.
     >>> result.points < result.max_points
     True
     """
-    from refimpl.checks.catalogue import find
-
     step = find(exercise_id)
     if context:
         raise ValueError(f"{exercise_id} takes the {step.subject} alone, not {', '.join(context)}")
@@ -193,19 +191,13 @@ def _play(
 
 def _shrink(step: Step, subject: Any, failure: Failure, log: Log, until: float) -> Failure:
     """The shortest history in the smallest world that still fails for the same cause."""
-    tries = SHRINK_TRIES
     uncounted = Log(lines=log.lines)  # the same lines, so that a call that never returns can be named
-    improved = True
-    while improved and tries > 0:
-        improved = False
-        for setup, operations in _shorter(failure):
-            tries -= 1
-            if time.monotonic() > until:
-                return failure
-            shorter = _play(step, subject, setup, _script(operations), uncounted)
-            if shorter is not None and shorter.kind == failure.kind and shorter.size < failure.size:
-                failure, improved = shorter, True
-                break
+    for setup, operations in _shorter(failure):
+        if time.monotonic() > until:
+            break
+        shorter = _play(step, subject, setup, _script(operations), uncounted)
+        if shorter is not None and shorter.kind == failure.kind and shorter.size < failure.size:
+            return _shrink(step, subject, shorter, log, until)
     return failure
 
 
@@ -254,8 +246,6 @@ def _kind_of(subject: Any) -> str:
 
 def _stands_on_sand(step: Step, subject: Any, time_limit: float) -> CheckResult | None:
     """The result where an earlier step that this one builds on does not hold yet."""
-    from refimpl.checks.catalogue import find
-
     for earlier in map(find, step.after):
         outcome = examine(earlier, subject, time_limit).outcome
         if outcome == "not attempted":
