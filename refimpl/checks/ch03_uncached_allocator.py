@@ -460,8 +460,8 @@ STEPS = (
             "refuses-too-early": "A pool may give away its last block: yours had {blocks} free and refused.",
             "empty-pool-answers": "An empty pool has to say no: all it has is out ({blocks}), so `allocate` must raise "
             "ValueError, or the caller goes on as if it had memory.",
-            "empty-pool-other-error": "That the pool is empty is news for the caller and no slip of your list: raise "
-            "ValueError yourself instead of letting {error} out.",
+            "empty-pool-other-error": "A caller waits for the error that was agreed on: for an empty pool that is "
+            "ValueError, raised on purpose, and yours ended in {error}.",
         },
         world=_AllocateWorld,
         examples=(
