@@ -41,5 +41,4 @@ def _draw(logits: Tensor, params: SamplingParams, generator: torch.Generator) ->
     probabilities, tokens = (logits.float() / params.temperature).softmax(dim=-1).sort(descending=True, stable=True)
     before = probabilities.cumsum(dim=-1) - probabilities
     kept = torch.where(before < params.top_p, probabilities, 0.0)
-    kept[0] = probabilities[0]  # rounding must not leave an empty set
     return int(tokens[torch.multinomial(kept, 1, generator=generator)])

@@ -43,6 +43,8 @@ def test_the_system_message_of_the_template_can_be_left_out(recorded):
     "template",
     [
         "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}",
+        "{{ bos_token }}{% if messages[0]['role'] == 'system' %}({{ messages|length }}){% endif %}"
+        "{{ messages[-1]['content'] }}",
         "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ bos_token }}x",
     ],
 )
