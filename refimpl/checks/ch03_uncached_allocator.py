@@ -25,10 +25,13 @@ OWNERS = "free takes one owner away"
 COMES_BACK = "a block comes back with its last owner, and only then"
 GOES_OUT_AGAIN = "a block that came back can go out again"
 DOUBLE_FREE = "a block without an owner is refused with ValueError"
+STILL_ALLOCATES = "allocate goes on as 03-allocate asked"
 
 
 class _PoolWorld(World):
     """An allocator beside a ledger of owners. Blocks are called a, b, c … in the order they went out."""
+
+    a_block, once, one_owner, free_count, empty_refuses = A_BLOCK, ONCE, ONE_OWNER, FREE_COUNT, EMPTY_REFUSES
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         self.log, self.total, self.block_size = log, setup["num_blocks"], setup["block_size"]
@@ -86,7 +89,7 @@ class _PoolWorld(World):
         numbers = {self.blocks[other].block_number: other for other, owners in self.owners.items() if owners}
         other = numbers.get(block.block_number)
         self.log.hold(
-            ONCE,
+            self.once,
             other is None,
             "it should be a block that nobody has",
             f"it is block {block.block_number}, which `{other}` still is",
@@ -95,7 +98,7 @@ class _PoolWorld(World):
             other=other,
         )
         self.log.expect(
-            ONE_OWNER,
+            self.one_owner,
             f"{name}.ref_count",
             block.ref_count,
             1,
@@ -114,11 +117,11 @@ class _PoolWorld(World):
         if isinstance(block, Integral):
             misconception = "number-instead-of-block"
         should = "it should return a PhysicalTokenBlock"
-        self.log.hold(A_BLOCK, fits, should, f"it returned {show(block)}", misconception, number=show(block))
+        self.log.hold(self.a_block, fits, should, f"it returned {show(block)}", misconception, number=show(block))
         is_number = isinstance(block.block_number, Integral)
         in_pool = is_number and 0 <= int(block.block_number) < self.total
         self.log.hold(
-            A_BLOCK,
+            self.a_block,
             in_pool,
             f"its block_number should be 0 or more and below {self.total}",
             f"it is {show(block.block_number)}",
@@ -126,12 +129,12 @@ class _PoolWorld(World):
             number=show(block.block_number),
             blocks=_blocks(self.total),
         )
-        self.log.expect(A_BLOCK, "its device", block.device, self.device)
-        self.log.expect(A_BLOCK, "its block_size", block.block_size, self.block_size)
+        self.log.expect(self.a_block, "its device", block.device, self.device)
+        self.log.expect(self.a_block, "its block_size", block.block_size, self.block_size)
 
     def _allocate_from_empty(self) -> None:
         self.log.refuse(
-            EMPTY_REFUSES,
+            self.empty_refuses,
             "allocator.allocate()",
             self.allocator.allocate,
             returned="empty-pool-answers",
@@ -220,16 +223,18 @@ class _PoolWorld(World):
     def _check_counts(self, too_many_free: str | None) -> None:
         free = self.allocator.get_num_free_blocks()
         self.log.expect(
-            FREE_COUNT,
+            self.free_count,
             "the number of free blocks",
             free,
             self.free,
             too_many_free if equal(free, self.free + 1) else None,
         )
-        self.log.expect(FREE_COUNT, "the number of blocks in all", self.allocator.get_num_total_blocks(), self.total)
+        self.log.expect(
+            self.free_count, "the number of blocks in all", self.allocator.get_num_total_blocks(), self.total
+        )
         for name, owners in self.owners.items():
             if owners:
-                self.log.expect(FREE_COUNT, f"{name}.ref_count", self.blocks[name].ref_count, owners)
+                self.log.expect(self.free_count, f"{name}.ref_count", self.blocks[name].ref_count, owners)
 
 
 class _AllocateWorld(_PoolWorld):
@@ -241,6 +246,8 @@ class _AllocateWorld(_PoolWorld):
 
 class _FreeWorld(_PoolWorld):
     """Allocations, second owners, and frees, of blocks without an owner too."""
+
+    a_block = once = one_owner = free_count = empty_refuses = STILL_ALLOCATES
 
     def choices(self) -> Iterable[Operation]:
         owned = [key for key, name in self.names.items() if self.owners[name]]
@@ -485,11 +492,7 @@ STEPS = (
             GOES_OUT_AGAIN,
             DOUBLE_FREE,
             REFUSAL_KEEPS,
-            A_BLOCK,
-            ONCE,
-            ONE_OWNER,
-            FREE_COUNT,
-            EMPTY_REFUSES,
+            STILL_ALLOCATES,
         ),
         misconceptions={
             "freed-while-shared": "A block comes back when its last owner lets go, and not before: you returned block "

@@ -97,7 +97,7 @@ def test_a_constant_earns_half_at_most(step: Step, body: Callable[..., Any]) -> 
 
 
 def test_points_are_the_share_of_the_properties_that_hold() -> None:
-    """A01. Of 03-free's eleven one is broken, that double frees are refused; to run without an error earns nothing."""
+    """A01. Of 03-free's six one is broken, that double frees are refused; to run without an error earns nothing."""
 
     def accepts(self: Any, block: Any) -> None:
         if block.ref_count:
@@ -105,7 +105,7 @@ def test_points_are_the_share_of_the_properties_that_hold() -> None:
 
     result = free_check(accepts)
     assert result.misconception == "double-free-accepted"
-    assert result.points == round(4 * 9 / 11, 2)
+    assert result.points == round(4 * 5 / 7, 2)
 
 
 @by_step
