@@ -46,7 +46,7 @@ def test_cached_keys_and_values_equal_a_dense_forward_pass(name, request, tiny_f
         all_keys = cached[:, 0].flatten(0, 2)
         assert len(all_keys.unique(dim=0)) == len(all_keys)  # so that none can stand in for another
         for ours, theirs in zip((cached[:, 0], cached[:, 1]), (keys, values), strict=True):
-            torch.testing.assert_close(ours.double(), theirs, atol=2e-3, rtol=1e-3)
+            torch.testing.assert_close(ours.double(), theirs, atol=5e-4, rtol=1e-4)
         assert tokens[len(output.prompt_token_ids) :] == logits.argmax(-1)[len(output.prompt_token_ids) - 1 :].tolist()
         engine.abort_request(output.request_id)
     engine.kv_cache.gpu.zero_()
