@@ -8,7 +8,7 @@ ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: lab test repeat lint exercises notebooks work lock clean .venv
 
-lab: .venv
+lab: .venv work
 	@echo "JupyterLab is starting. If no browser opens, open the address with ?token= that it prints below."
 	$(BIN)/python -m jupyterlab $(ROOT_FLAG) notebooks/00_start_here.ipynb
 
