@@ -238,7 +238,7 @@ def _unfit(step: Step, subject: Any) -> CheckResult | None:
         )
         return _result(step, "wrong", message)
     for name in (*step.writes, *step.needs):
-        if not callable(getattr(subject, name, None)):
+        if not hasattr(subject, name):
             message = f"`{subject.__name__}` has no method `{name}` yet; run the cell that defines it."
             return _result(step, "not attempted", message)
     return None

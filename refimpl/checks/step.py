@@ -6,6 +6,7 @@ time on both and compares them after each. Worlds are written a chapter at a tim
 
 from __future__ import annotations
 
+import operator
 import random
 import re
 import reprlib
@@ -240,10 +241,14 @@ class Log:
 
 
 def equal(got: Any, expected: Any) -> bool:
-    """Equality that a learner's strange object cannot break out of."""
+    """Equality that a learner's strange object cannot talk its way through or break out of."""
+    if isinstance(expected, Enum):
+        return got is expected
     try:
+        if isinstance(expected, int) and not isinstance(got, float):
+            return int.__eq__(operator.index(got), expected)
         return bool(got == expected)
-    except Exception:  # noqa: BLE001  (whatever __eq__ raises, the answer is: not equal)
+    except Exception:  # noqa: BLE001  (whatever is raised on the way, the answer is: not equal)
         return False
 
 

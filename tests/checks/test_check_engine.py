@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from learners import allocate, allocator, free, share_block_table, subject, wasted_slots
 
@@ -543,3 +544,24 @@ def test_a_check_that_compares_what_it_does_not_say_is_an_error() -> None:
     )
     with pytest.raises(RuntimeError, match="the check is at fault, not your code"):
         examine(unsaid, share_block_table)
+
+
+class AgreesWithEverything(int):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = int.__hash__
+
+
+def test_a_number_that_says_it_equals_everything_is_no_answer() -> None:
+    assert not examine(steps()["00-first-check"], lambda reserved, used: AgreesWithEverything(7)).passed
+
+
+@pytest.mark.parametrize("kind", [int, float, np.int64])
+def test_a_right_number_is_right_in_any_type(kind: Any) -> None:
+    assert examine(steps()["00-first-check"], lambda reserved, used: kind(reserved - used)).passed
+
+
+def test_a_method_that_a_property_makes_is_a_method() -> None:
+    made = property(lambda self: lambda block: free(self, block))
+    assert examine(steps()["03-free"], allocator(free=made)).passed
