@@ -14,7 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote, urlsplit
 
+import ipywidgets
 import nbformat
 from nbformat import NotebookNode
 from nbformat.validator import iter_validate
@@ -64,12 +66,22 @@ def python_of(cell: NotebookNode) -> str:
     return "\n".join(line for line in cell.source.splitlines() if not line.lstrip().startswith(("%", "!")))
 
 
+def named(node: ast.AST) -> str:
+    """Return a name or the last part of a dotted one, otherwise an empty string."""
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+
+
 def called(node: ast.AST) -> str:
     """Return the last part of the name of what a call calls, otherwise an empty string."""
-    if not isinstance(node, ast.Call):
-        return ""
-    function = node.func
-    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+    return named(node.func) if isinstance(node, ast.Call) else ""
+
+
+def outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what runs when a cell runs: `node` and all below it but for functions, which wait for a call."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from outside_functions(child)
 
 
 def stored_text(output: NotebookNode) -> str:
@@ -107,17 +119,37 @@ def cells_are_python(nb: NotebookNode, path: Path) -> list[str]:
     return found
 
 
-def nothing_hides_from_nbval(nb: NotebookNode, path: Path) -> list[str]:
-    """No cell is skipped or may fail; its outputs are ignored only where they cannot be compared, and by a tag.
+def no_empty_cells(nb: NotebookNode, path: Path) -> list[str]:
+    """Every cell says or does something."""
+    return [
+        f"{at(path, index, cell)} is empty; take it out."
+        for index, cell in enumerate(nb.cells)
+        if not cell.source.strip()
+    ]
 
-    That is where it makes a widget (E08) or shows a time or another value of this process (E16).
+
+def tags_are_known(nb: NotebookNode, path: Path) -> list[str]:
+    """No cell is skipped, may fail, or is hidden from readers by a tag; there is one tag, for what nbval ignores."""
+    return [
+        f"{at(path, index, cell)} is tagged {tag!r}; take the tag away, {IGNORED} is the only one here."
+        for index, cell in enumerate(nb.cells)
+        for tag in cell.metadata.get("tags", [])
+        if tag != IGNORED
+    ]
+
+
+def nothing_hides_from_nbval(nb: NotebookNode, path: Path) -> list[str]:
+    """No comment and no magic keeps outputs from nbval: a tag does, and only where they cannot be compared.
+
+    That is where a cell makes a widget (E08) or shows a time or another value of this process (E16).
     """
     found = []
     for index, cell in cells(nb, "code"):
-        tags = {"nbval-skip", "nbval-raises-exception", "raises-exception"} & set(cell.metadata.get("tags", []))
-        marks = re.findall(r"#\s*(NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT)", cell.source)
-        if tags or marks:
-            found.append(f"{at(path, index, cell)} is kept from nbval by {[*tags, *marks][0]}; take it away.")
+        marks = re.findall(
+            r"#\s*(NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT)|^\s*(%%capture)\b", cell.source, re.MULTILINE
+        )
+        if marks:
+            found.append(f"{at(path, index, cell)} is kept from nbval by {''.join(marks[0])}; take it away.")
     return found + [
         f"{at(path, index, cell)} is tagged {IGNORED} without a widget or a time; take the tag away."
         for index, cell in cells(nb, "code")
@@ -131,6 +163,43 @@ def _may_be_ignored(nb: NotebookNode, cell: NotebookNode) -> bool:
     of_cell = f"({cell.id})"
     objections = (no_timings, no_value_of_this_process, widget_cells_are_ignored)
     return any(of_cell in sentence for rule in objections for sentence in rule(bare, Path()))
+
+
+def ignored_cells_hide_nothing_else(nb: NotebookNode, path: Path) -> list[str]:
+    """A cell whose output nbval ignores shows a widget or a value of this process and nothing that is comparable.
+
+    Caught: `print(...)`, `display(...)` and a last expression that are neither, and stored text that no time explains.
+    """
+    found = []
+    explained = set()
+    for index, cell, node, volatile in shown_values(nb, outside_functions):
+        if volatile:
+            explained.add(index)
+        elif is_ignored(cell) and not _shows_widget(node, _widget_names(nb)):
+            explained.add(index)
+            found.append(f"{at(path, index, cell)} hides `{ast.unparse(node)}`; show it in a cell without {IGNORED}.")
+    return found + [
+        f"{at(path, index, cell)} prints where nbval does not look; print it in a cell without {IGNORED}."
+        for index, cell in cells(nb, "code")
+        if is_ignored(cell) and index not in explained and not TIMING_MAGIC.search(cell.source)
+        if any(output.output_type == "stream" for output in cell.outputs)
+    ]
+
+
+def _shows_widget(node: ast.AST, widgets: set[str]) -> bool:
+    """Return whether what `node` shows is only widgets, by the names of their makers and of `widgets`."""
+    if called(node) == "display":
+        return all(_shows_widget(argument, widgets) for argument in node.args)
+    is_maker = isinstance(node, ast.Call) and (_is_widget_maker(node.func) or called(node) in WIDGET_TYPES | HANDED_TO)
+    return is_maker or (isinstance(node, ast.Name) and node.id in widgets)
+
+
+def _widget_names(nb: NotebookNode) -> set[str]:
+    """Return the names that the notebook gives to widgets."""
+    assignments = (
+        node for _, cell in cells(nb, "code") for node in ast.walk(parsed(cell)) if isinstance(node, ast.Assign)
+    )
+    return {named(target) for node in assignments if _shows_widget(node.value, set()) for target in node.targets}
 
 
 def nothing_on_stderr(nb: NotebookNode, path: Path) -> list[str]:
@@ -197,22 +266,31 @@ def no_value_of_this_process(nb: NotebookNode, path: Path) -> list[str]:
     True or False and is free: `print(hash(a) == hash(b))`. Not followed: values that pass through functions
     and containers.
     """
-    found = []
+    return [
+        f"{at(path, index, cell)} shows {', '.join(names)}, which differs in every process; "
+        "compare it and print the outcome."
+        for index, cell, _, names in shown_values(nb, ast.walk)
+        if names and not is_ignored(cell)
+    ]
+
+
+def shown_values(
+    nb: NotebookNode, walk: Callable[[ast.AST], Iterator[ast.AST]]
+) -> Iterator[tuple[int, NotebookNode, ast.AST, list[str]]]:
+    """Yield each print, display and last expression of a cell: place, cell, node, its calls of this process.
+
+    `walk` says which nodes below a statement count.
+    """
     tainted: dict[str, str] = {}
     for index, cell in cells(nb, "code"):
         tree = parsed(cell)
         for statement in tree.body:
-            shown = [node for node in ast.walk(statement) if called(node) in {"print", "display"}]
-            if statement is tree.body[-1] and isinstance(statement, ast.Expr):
+            shown = [node for node in walk(statement) if called(node) in {"print", "display"}]
+            if statement is tree.body[-1] and isinstance(statement, ast.Expr) and statement.value not in shown:
                 shown.append(statement.value)
-            names = sorted({name for node in shown for name in _volatile(node, tainted)})
-            if names and not is_ignored(cell):
-                found.append(
-                    f"{at(path, index, cell)} shows {', '.join(names)}, which differs in every process; "
-                    "compare it and print the outcome."
-                )
+            for node in shown:
+                yield index, cell, node, sorted(set(_volatile(node, tainted)))
             _taint(statement, tainted)
-    return found
 
 
 def _volatile(node: ast.AST, tainted: Mapping[str, str]) -> Iterator[str]:
@@ -239,6 +317,7 @@ def _taint(statement: ast.stmt, tainted: dict[str, str]) -> None:
                     tainted[name] = source
 
 
+TIMING_MAGIC = re.compile(r"^\s*%%?(time|timeit|prun)\b", re.MULTILINE)
 TIMING = re.compile(r"Wall time:|CPU times:|per loop|\d+%\|.*\|\s*\d+/|\bit/s\]|\bs/it\]|\[\d\d:\d\d<")
 
 
@@ -246,7 +325,7 @@ def no_timings(nb: NotebookNode, path: Path) -> list[str]:
     """No compared cell shows a time: neither a timing magic nor a text progress bar (E07, E16)."""
     found = []
     for index, cell in cells(nb, "code"):
-        magic = re.search(r"^\s*%%?(time|timeit|prun)\b", cell.source, re.MULTILINE)
+        magic = TIMING_MAGIC.search(cell.source)
         text = next((hit for output in cell.outputs if (hit := TIMING.search(stored_text(output)))), None)
         if (magic or text) and not is_ignored(cell):
             what = (magic or text).group().strip()
@@ -282,25 +361,53 @@ def is_valid(nb: NotebookNode, path: Path) -> list[str]:
 
 WIDGETS = {"interact", "interactive", "interactive_output", "Output", "interact_manual"}
 WIDGET_TEXT = re.compile(r"\b(interactive\(children|Output\()")
+WIDGET_TYPES = {name for name, value in vars(ipywidgets).items() if isinstance(value, type)}
+HANDED_TO = {"observe", "on_click"}  # methods of widgets that call a function later
 
 
 def widget_cells_are_ignored(nb: NotebookNode, path: Path) -> list[str]:
-    """A cell with `interact` or `Output` is tagged; its function is called in a plain cell too (E08)."""
-    plain = {called(node) for _, cell in cells(nb, "code") if not is_ignored(cell) for node in ast.walk(parsed(cell))}
+    """A cell with `interact` or `Output` is tagged; its function has a name and is called in a plain cell too (E08)."""
+    plain = {
+        called(node)
+        for _, cell in cells(nb, "code")
+        if not is_ignored(cell)
+        for node in outside_functions(parsed(cell))
+    }
     found = []
     for index, cell in cells(nb, "code"):
-        calls = [node for node in ast.walk(parsed(cell)) if called(node) in WIDGETS]
-        if not calls and not any(WIDGET_TEXT.search(stored_text(output)) for output in cell.outputs):
+        tree = parsed(cell)
+        if not _is_widget_maker(tree) and not any(WIDGET_TEXT.search(stored_text(output)) for output in cell.outputs):
             continue
         if not is_ignored(cell):
             found.append(f"{at(path, index, cell)} makes a widget; tag the cell {IGNORED}.")
-        backed = [call.args[0].id for call in calls if call.args and isinstance(call.args[0], ast.Name)]
-        found += [
-            f"{at(path, index, cell)} hides {name} behind a widget; call {name}(...) in a plain cell as well."
-            for name in backed
-            if name not in plain
-        ]
+        for function in _behind_widgets(tree):
+            name = named(function)
+            if not name:
+                what = f"`{ast.unparse(function)}` behind a widget; give it a name and call that"
+                found.append(f"{at(path, index, cell)} hides {what} in a plain cell as well.")
+            elif name not in plain:
+                found.append(
+                    f"{at(path, index, cell)} hides {name} behind a widget; call {name}(...) in a plain cell as well."
+                )
     return found
+
+
+def _is_widget_maker(node: ast.AST) -> bool:
+    """Return whether `node` uses one of WIDGETS: `interact`, `interact(n=5)`, `widgets.interact.options(...)`."""
+    return any(named(part) in WIDGETS for part in ast.walk(node))
+
+
+def _behind_widgets(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the functions that widgets call: decorated, handed over, or called inside `with output:`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and any(map(_is_widget_maker, node.decorator_list)):
+            yield ast.Name(node.name)
+        elif isinstance(node, ast.Call) and (_is_widget_maker(node.func) or called(node) in HANDED_TO):
+            yield from node.args[:1]
+    for node in outside_functions(tree):
+        if isinstance(node, ast.With) and isinstance(node.items[0].context_expr, ast.Name):
+            calls = (line.value for line in node.body if isinstance(line, ast.Expr) and called(line.value))
+            yield from (call.func for call in calls if called(call) not in {"print", "display", "clear_output"})
 
 
 def figures_are_described(nb: NotebookNode, path: Path) -> list[str]:
@@ -323,6 +430,21 @@ def figures_are_described(nb: NotebookNode, path: Path) -> list[str]:
     return found
 
 
+def figures_are_asserted(nb: NotebookNode, path: Path) -> list[str]:
+    """A cell that shows an image asserts as numbers what the image shows: nbval compares numbers only."""
+    return [
+        f"{at(path, index, cell)} shows an image without an assert; assert what it shows as numbers."
+        for index, cell in cells(nb, "code")
+        if any(kind.startswith("image/") for output in cell.outputs for kind in output.get("data", {}))
+        if not any(isinstance(node, ast.Assert) and _can_fail(node) for node in outside_functions(parsed(cell)))
+    ]
+
+
+def _can_fail(statement: ast.Assert) -> bool:
+    """Return whether an assertion is about something that has a name, and so is more than `assert True`."""
+    return any(isinstance(node, ast.Name) for node in ast.walk(statement.test))
+
+
 def markdown_images_have_alt(nb: NotebookNode, path: Path) -> list[str]:
     """Every image in the text has words for those who do not see it."""
     return [
@@ -335,6 +457,33 @@ def markdown_images_have_alt(nb: NotebookNode, path: Path) -> list[str]:
 def _html_images_are_described(text: str) -> bool:
     tags = re.findall(r"<(?:img|svg)\b[^>]*>", text, re.IGNORECASE)
     return all(re.search(r"""\b(?:alt|aria-label)\s*=\s*["'][^"']*\w""", tag) for tag in tags)
+
+
+LINK = re.compile(
+    r"""\]\(\s*<?([^)\s>]+)|^ {0,3}\[[^\]^]+\]:\s*<?([^\s>]+)|\b(?:href|src)\s*=\s*["']([^"']+)""",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+def links_lead_somewhere(nb: NotebookNode, path: Path) -> list[str]:
+    """A link to a file leads, from where the notebook lies, to one that every clone has."""
+    return [
+        f"{at(path, index, cell)} links to {target}, which a clone does not have; mend it, or write the path as code."
+        for index, cell in cells(nb, "markdown")
+        for target in map("".join, LINK.findall(prose(cell.source)))
+        if not _is_there(target, cell, path)
+    ]
+
+
+def _is_there(target: str, cell: NotebookNode, path: Path) -> bool:
+    """Return whether a link's target exists; what stands on the web and in this notebook is taken as existing."""
+    parts = urlsplit(target)
+    if parts.scheme == "attachment":
+        return parts.path in cell.get("attachments", {})
+    if parts.scheme or parts.netloc or not parts.path:
+        return parts.scheme != "file"
+    place = Path(unquote(parts.path))
+    return not place.is_absolute() and "my_work" not in place.parts and (path.parent / place).exists()
 
 
 def prose(source: str) -> str:
@@ -455,21 +604,23 @@ def lesson_cells_are_short(nb: NotebookNode, path: Path) -> list[str]:
     return found
 
 
-NETWORK = {"aiohttp", "ftplib", "http", "httpx", "requests", "smtplib", "socket", "urllib", "urllib3"}
+OUTSIDE = {"aiohttp", "ftplib", "http", "httpx", "requests", "smtplib", "socket", "subprocess", "urllib", "urllib3"}
+WAITS_OR_LEAVES = re.compile(r"(.*\.)?(sleep|get_ipython)|(os\.)?(system|popen|posix_spawnp?)|os\.(exec|spawn)[lv]\w*")
 
 
 def no_sleep_no_network(nb: NotebookNode, path: Path) -> list[str]:
-    """No cell waits, reaches for the network, or installs: a lesson runs anywhere, at once."""
+    """No cell waits, reaches for the network, installs, or starts a program: a lesson runs anywhere, at once."""
     found = []
     for index, cell in cells(nb, "code"):
         tree = parsed(cell)
         nodes = list(ast.walk(tree))
         imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
         imported += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-        wrong = [name for name in imported if name.split(".")[0] in NETWORK]
-        wrong += ["sleep" for node in nodes if called(node) == "sleep"]
+        wrong = [name for name in imported if name.split(".")[0] in OUTSIDE]
+        functions = (ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call))
+        wrong += [name for name in functions if WAITS_OR_LEAVES.fullmatch(name)]
         wrong += re.findall(
-            r"^\s*(![^\n]+|%(?:pip|conda|sx|system)\b[^\n]*|%%(?:bash|sh|script)\b)",
+            r"^\s*(![^\n]+|%%?(?:pip|conda|sx|system|bash|sh|script)\b[^\n]*)",
             cell.source,
             re.MULTILINE,
         )
@@ -630,11 +781,14 @@ OF_EVERY_NOTEBOOK: tuple[Rule, ...] = (
     is_canonical,
     is_valid,
     cells_are_python,
+    no_empty_cells,
+    tags_are_known,
     nothing_hides_from_nbval,
     no_trailing_semicolon,
     headings_do_not_skip,
     details_are_set_apart,
     markdown_images_have_alt,
+    links_lead_somewhere,
     no_lone_colour,
     no_sleep_no_network,
     says_what_it_asks_of_the_reader,
@@ -647,7 +801,9 @@ OF_STORED_OUTPUTS: tuple[Rule, ...] = (
     no_value_of_this_process,
     no_timings,
     widget_cells_are_ignored,
+    ignored_cells_hide_nothing_else,
     figures_are_described,
+    figures_are_asserted,
 )
 OF_STEPS: tuple[Rule, ...] = (steps_are_triplets, checks_are_one_locked_line, says_the_step_convention)
 

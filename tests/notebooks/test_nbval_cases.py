@@ -111,6 +111,12 @@ def test_our_rules_see_it_before_nbval_runs(executed: NotebookNode, cell_id: str
     assert [sentence for sentence in found if f"({cell_id})" in sentence]
 
 
+def test_our_rules_pass_a_widget_as_a_clean_run_stores_it(executed: NotebookNode) -> None:
+    """E08: tagged, its function called in a plain cell, and nothing else printed."""
+    found = [sentence for rule in rules.OF_STORED_OUTPUTS for sentence in rule(executed, Path("cases.ipynb"))]
+    assert [sentence for sentence in found if "(E08-interact-ignored)" in sentence or "(E08-plain" in sentence] == []
+
+
 def test_E01_nbval_and_pytest_are_pinned_to_a_pair_that_works() -> None:
     """nbval 0.10 stops every run under pytest 8.1 and later."""
     assert tuple(map(int, version("nbval").split(".")[:2])) >= (0, 11)

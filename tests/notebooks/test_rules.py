@@ -142,8 +142,12 @@ BAD: list[tuple[rules.Rule, NotebookNode, str]] = [
         "count 7, not 1",
     ),
     (rules.cells_are_python, one(source="allocator.free?"), "line 1 is not Python"),
-    (rules.nothing_hides_from_nbval, one(tags=("nbval-skip",)), "kept from nbval by nbval-skip"),
-    (rules.nothing_hides_from_nbval, one(tags=("raises-exception",)), "kept from nbval by raises-exception"),
+    (rules.no_empty_cells, one(source=" \n"), "is empty"),
+    (rules.no_empty_cells, says(""), "is empty"),
+    (rules.tags_are_known, one(tags=("nbval-skip",)), "is tagged 'nbval-skip'"),
+    (rules.tags_are_known, one(tags=("raises-exception",)), "is tagged 'raises-exception'"),
+    (rules.tags_are_known, spoiled(lambda nb: nb.cells[1].metadata.update(tags=["remove-cell"])), "'remove-cell'"),
+    (rules.nothing_hides_from_nbval, one(source="%%capture\nprint(1)"), "kept from nbval by %%capture"),
     (rules.nothing_hides_from_nbval, one(source="# NBVAL_IGNORE_OUTPUT\nprint(1)"), "kept from nbval by NBVAL"),
     (rules.nothing_hides_from_nbval, one(tags=(rules.IGNORED,)), "without a widget or a time"),
     (rules.nothing_on_stderr, one(printed("careful", "stderr")), "stderr"),
@@ -205,6 +209,55 @@ BAD: list[tuple[rules.Rule, NotebookNode, str]] = [
         "call show(...) in a plain cell",
     ),
     (rules.widget_cells_are_ignored, one(source="ipywidgets.Output()"), "makes a widget"),
+    *(
+        (rules.widget_cells_are_ignored, one(source=f"{source}\nshow(2)"), "makes a widget")
+        for source in (
+            "@interact\ndef show(blocks=2):\n    print(blocks)",
+            "@widgets.interact(blocks=5)\ndef show(blocks):\n    print(blocks)",
+            "view = interactive(show, blocks=5)",
+            "interactive_output(show, {'blocks': slider})",
+        )
+    ),
+    *(
+        (rules.widget_cells_are_ignored, one(source=source, tags=(rules.IGNORED,)), "call show(...) in a plain cell")
+        for source in (
+            "@interact\ndef show(blocks=2):\n    print(blocks)",
+            "@interact(blocks=5)\ndef show(blocks):\n    print(blocks)",
+            "@interact.options(manual=True)\ndef show(blocks=2):\n    print(blocks)",
+            "interact(blocks=5)(show)",
+            "view = interactive(pool.show, blocks=5)\nview",
+            "interactive_output(show, {'blocks': slider})",
+            "out = Output()\nslider.observe(show, 'value')\nout",
+            "out = Output()\nwith out:\n    show(2)\nout",
+            "interact(show, blocks=5)\nshow(2)",
+            "def show(blocks):\n    return show(blocks - 1)\ninteract(show, blocks=5)",
+        )
+    ),
+    *(
+        (rules.widget_cells_are_ignored, one(source=source, tags=(rules.IGNORED,)), "give it a name")
+        for source in (
+            "interact(lambda blocks: print(blocks), blocks=5)",
+            "interact(partial(show, 1), blocks=5)",
+            "interactive(lambda blocks: show(blocks), blocks=5)",
+        )
+    ),
+    *(
+        (rules.ignored_cells_hide_nothing_else, one(source=source, tags=(rules.IGNORED,)), f"hides `{hidden}`")
+        for source, hidden in (
+            (f"print(2 + 2)\n{WIDGET}", "print(2 + 2)"),
+            (f"{WIDGET}\n4", "4"),
+            (f"{WIDGET}\nfree(2)", "free(2)"),
+            ("out = Output()\ndisplay(out, 5)", "display(out, 5)"),
+            ("out = Output()\nwith out:\n    print(2 + 2)", "print(2 + 2)"),
+            ("print(time.time())\nprint(2 + 2)", "print(2 + 2)"),
+            ("%%time\nfree(2)", "free(2)"),
+        )
+    ),
+    (
+        rules.ignored_cells_hide_nothing_else,
+        one(printed("4\n"), source=f"free(2)\n{WIDGET}", tags=(rules.IGNORED,)),
+        "prints where nbval does not look",
+    ),
     (
         rules.widget_cells_are_ignored,
         one(shown(text_plain="interactive(children=(IntSlider(value=2),))"), source="explore(pool)"),
@@ -220,6 +273,30 @@ BAD: list[tuple[rules.Rule, NotebookNode, str]] = [
         rules.figures_are_described,
         one(shown(text_html="<svg width='3'><rect/></svg>")),
         "no alt or aria-label",
+    ),
+    *(
+        (rules.figures_are_asserted, one(shown(**PNG), source=source), "without an assert")
+        for source in (
+            "draw(pool)",
+            "assert True\ndraw(pool)",
+            "assert 1 + 1 == 2\ndraw(pool)",
+            "def never_called():\n    assert pool\ndraw(pool)",
+        )
+    ),
+    (rules.figures_are_asserted, one(shown(image_svg_xml="<svg/>"), source="draw(pool)"), "without an assert"),
+    *(
+        (rules.links_lead_somewhere, says(source), f"links to {target}")
+        for source, target in (
+            ("[next](04_nothing.ipynb)", "04_nothing.ipynb"),
+            ("[`free`](../refimpl/nothing.py#L3)", "../refimpl/nothing.py#L3"),
+            ("![a pool](pool.png)", "pool.png"),
+            ("![a pool](attachment:pool.png)", "attachment:pool.png"),
+            ("[a pool][picture]\n\n[picture]: pool.png", "pool.png"),
+            ('<a href="nothing.html">a pool</a>', "nothing.html"),
+            ("[yours](my_work/03.ipynb)", "my_work/03.ipynb"),
+            ("[mine](file:///tmp)", "file:///tmp"),
+            ("[mine](/)", "/"),
+        )
     ),
     (rules.markdown_images_have_alt, says("![](pool.png)"), "without alt text"),
     (rules.markdown_images_have_alt, says('<img src="pool.png" alt="">'), "without alt text"),
@@ -245,6 +322,12 @@ BAD: list[tuple[rules.Rule, NotebookNode, str]] = [
     (rules.no_sleep_no_network, one(source="from urllib.request import urlopen"), "urllib.request"),
     (rules.no_sleep_no_network, one(source="%pip install vllm"), "%pip install vllm"),
     (rules.no_sleep_no_network, one(source="!ls"), "!ls"),
+    (rules.no_sleep_no_network, one(source="%%system\nls"), "%%system"),
+    (rules.no_sleep_no_network, one(source="import os\nos.system('pip install vllm')"), "os.system"),
+    (rules.no_sleep_no_network, one(source="from os import popen\npopen('ls')"), "popen"),
+    (rules.no_sleep_no_network, one(source="import subprocess"), "subprocess"),
+    (rules.no_sleep_no_network, one(source="get_ipython().run_line_magic('pip', 'list')"), "get_ipython"),
+    (rules.no_sleep_no_network, one(source="IPython.get_ipython().system('ls')"), "get_ipython"),
     (rules.says_what_it_asks_of_the_reader, spoiled(lambda nb: nb.metadata.pop("course")), "has no minutes"),
     (
         rules.says_what_it_asks_of_the_reader,
@@ -355,6 +438,38 @@ def test_a_good_notebook_obeys_every_rule(folder: str) -> None:
         (rules.nothing_hides_from_nbval, one(source=WIDGET, tags=(rules.IGNORED,))),
         (rules.nothing_hides_from_nbval, one(source="%timeit free()", tags=(rules.IGNORED,))),
         (rules.nothing_hides_from_nbval, one(source="print(time.time())", tags=(rules.IGNORED,))),
+        (rules.nothing_hides_from_nbval, one(source="@interact\ndef show(n=5):\n    print(n)", tags=(rules.IGNORED,))),
+        (rules.tags_are_known, one(source=WIDGET, tags=(rules.IGNORED,))),
+        (rules.ignored_cells_hide_nothing_else, one(source=WIDGET, tags=(rules.IGNORED,))),
+        (rules.ignored_cells_hide_nothing_else, one(source="print(2 + 2)\nfree(2)")),
+        (
+            rules.ignored_cells_hide_nothing_else,
+            one(source="out = Output()\nslider.observe(show)\ndisplay(out, VBox([slider]))", tags=(rules.IGNORED,)),
+        ),
+        (
+            rules.ignored_cells_hide_nothing_else,
+            one(printed("3.1"), source="start = time.time()\nprint(time.time() - start)", tags=(rules.IGNORED,)),
+        ),
+        (
+            rules.ignored_cells_hide_nothing_else,
+            one(printed("Wall time: 3 ms"), source="%%time\nx = 1", tags=(rules.IGNORED,)),
+        ),
+        (
+            rules.widget_cells_are_ignored,
+            notebook(code("show(2)", "plain"), code(WIDGET, "widget", tags=(rules.IGNORED,))),
+        ),
+        (
+            rules.widget_cells_are_ignored,
+            notebook(
+                code("@interact\ndef show(n=5):\n    print(n)", "widget", tags=(rules.IGNORED,)),
+                code("show(2)", "plain"),
+            ),
+        ),
+        (rules.widget_cells_are_ignored, one(source="from ipywidgets import interact, Output")),
+        (rules.figures_are_asserted, one(shown(**PNG), source="assert pool.free == 3, 'of 4'\ndraw(pool)")),
+        (rules.figures_are_asserted, one(shown(text_html="<svg/>"), source="draw(pool)")),
+        (rules.links_lead_somewhere, says("[paper](https://arxiv.org/abs/2309.06180), [above](#a-title), `[a](b.c)`")),
+        (rules.no_sleep_no_network, one(source="import os, platform\nprint(os.path.join('a'), platform.system())")),
         (rules.no_timings, one(printed("A check stops after 10 s; a block is copied in 3 ms."))),
         (rules.no_timings, one(source="%time x", tags=(rules.IGNORED,))),
         (rules.figures_are_described, one(shown(**PNG, text_plain="Pool of 4 blocks: 1 used"))),
@@ -379,6 +494,15 @@ def test_a_good_notebook_obeys_every_rule(folder: str) -> None:
 )
 def test_what_only_looks_like_a_violation_is_free(rule: rules.Rule, nb: NotebookNode) -> None:
     assert rule(nb, LESSON) == []
+
+
+def test_links_are_followed_from_where_the_notebook_lies(tmp_path: Path) -> None:
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "a table.ipynb").touch()
+    nb = says("[next](../a%20table.ipynb#Owners) and ![a pool](attachment:pool.png)")
+    cell_of(nb, "words").attachments = {"pool.png": {"image/png": "aGVsbG8="}}
+    assert rules.links_lead_somewhere(nb, tmp_path / "notebooks" / LESSON.name) == []
+    assert len(rules.links_lead_somewhere(nb, tmp_path / LESSON.name)) == 1
 
 
 def test_steps_and_points_must_be_those_of_the_checks() -> None:
