@@ -2,22 +2,27 @@
 
 Owns the way from `solutions/NN_name/` to `exercises/NN_name/`: nbgrader takes the solution regions and the
 outputs out and locks the check cells, `notebooks` writes the canonical form. Always holds: the same solutions
-give the same bytes, and where one of them cannot be released `exercises/` stays exactly as it was.
+give the same bytes, no file that did not come from here is removed, and where something cannot be released
+`exercises/` stays exactly as it was.
 """
 
 import logging
+import os
+import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 SOURCE, RELEASE = "solutions", "exercises"
 MEND = "python -m refimpl release"
+BY_PROGRAMS = {".ipynb_checkpoints", "__pycache__"}  # folders that JupyterLab and Python make and git ignores
 
 
 class ReleaseError(Exception):
-    """A solution notebook cannot be released; the text is one sentence that names it and the reason."""
+    """The solutions cannot be released; the text is one line that names what stands in the way and the reason."""
 
 
 class CannotRelease(Exception):
@@ -28,18 +33,24 @@ def release(root: Path) -> list[str]:
     """Make `root/exercises` what `root/solutions` says and return one line for each file that changed.
 
     The whole folder is generated beside the old one and takes its place at the end. Raises `CannotRelease` or
-    `ReleaseError`, and then nothing has changed.
+    `ReleaseError`, the latter also where a file would be lost, and then nothing has changed.
     """
+    committed = root / RELEASE
     with tempfile.TemporaryDirectory(dir=root, prefix=".release-") as workplace:
         fresh = generate(root, Path(workplace))
-        changed = differences(root / RELEASE, fresh)
+        changed = differences(committed, fresh)
+        extra = sorted(_contents(committed).keys() - _contents(fresh).keys())
+        if extra:
+            gone = f"Nothing was changed; when nobody needs them: rm {shlex.join(extra)}"
+            raise ReleaseError(f"No notebook in {SOURCE}/ gives {', '.join(extra)}. {gone}")
         if changed:
-            _replace(root / RELEASE, fresh, Path(workplace) / "old")
+            _keep_what_programs_made(committed, fresh)
+            _replace(committed, fresh, Path(workplace) / "old")
     return changed
 
 
 def compare(root: Path) -> list[str]:
-    """Return a line for each file of `root/exercises` that `release` would change; changes nothing."""
+    """Return a line for each difference between `root/exercises` and the solutions; changes nothing."""
     with tempfile.TemporaryDirectory(prefix="release-") as workplace:
         return differences(root / RELEASE, generate(root, Path(workplace)))
 
@@ -47,17 +58,17 @@ def compare(root: Path) -> list[str]:
 def differences(committed: Path, fresh: Path) -> list[str]:
     """Return how the folder `committed` departs from `fresh`, one line a file, in the order of the names.
 
-    Hidden files, such as JupyterLab's checkpoints, do not count.
+    Hidden files and links count. What git never carries does not: empty folders and those in BY_PROGRAMS.
     """
     old, new = _contents(committed), _contents(fresh)
     found = []
     for name in sorted(old.keys() | new.keys()):
         if name not in old:
-            found.append(f"{RELEASE}/{name} is missing")
+            found.append(f"{name} is missing")
         elif name not in new:
-            found.append(f"{RELEASE}/{name} is extra: no notebook in {SOURCE}/ gives it")
+            found.append(f"{name} is extra: no notebook in {SOURCE}/ gives it")
         elif old[name] != new[name]:
-            found.append(f"{RELEASE}/{name} differs")
+            found.append(f"{name} differs" if old[name] is not None else f"{name} is no plain file")
     return found
 
 
@@ -107,14 +118,14 @@ def main(check: bool = False, root: Path | None = None) -> int:
 
 
 def _chapters(source: Path) -> list[Path]:
-    """Return the chapter folders, each of which holds one notebook of its own name."""
+    """Return the chapter folders, each of which holds one notebook of its own name and nothing else to give away."""
     if not source.is_dir():
         raise CannotRelease(f"There is no folder {source}: run this in the folder that holds {SOURCE}/.")
     chapters = sorted(path for path in source.iterdir() if path.is_dir() and not path.name.startswith((".", "_")))
     if not chapters:
         raise CannotRelease(f"{source} holds no chapter: a chapter is a folder NN_name with NN_name.ipynb in it.")
     for chapter in chapters:
-        found = sorted(path.name for path in chapter.glob("*.ipynb"))
+        found = sorted(path.name for path in chapter.iterdir() if path.name[0] != "." and path.name != "__pycache__")
         if found != [f"{chapter.name}.ipynb"]:
             wanted = f"one notebook, {chapter.name}.ipynb"
             raise ReleaseError(f"{SOURCE}/{chapter.name} must hold {wanted}; it holds {', '.join(found) or 'none'}.")
@@ -171,11 +182,37 @@ class _Kept(logging.Handler):
         return " ".join((tracebacks[0].strip().splitlines()[-1] if tracebacks else otherwise).split())
 
 
-def _contents(folder: Path) -> dict[str, bytes]:
-    """Return the bytes of each file below `folder` by its name relative to it; hidden files are left out."""
-    names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    visible = (name for name in names if not any(part.startswith((".", "__pycache__")) for part in name.parts))
-    return {name.as_posix(): (folder / name).read_bytes() for name in visible}
+def _contents(folder: Path) -> dict[str, bytes | None]:
+    """Return what git would carry of `folder`, by its name from the parent: its bytes, None for a link.
+
+    A `folder` that is a link or a file is all there is.
+    """
+    is_folder = folder.is_dir() and not folder.is_symlink()
+    paths = _below(folder) if is_folder else [folder] if os.path.lexists(folder) else []
+    return {
+        path.relative_to(folder.parent).as_posix(): path.read_bytes() if _is_plain(path) else None for path in paths
+    }
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the files and links below `folder`, those in BY_PROGRAMS left out."""
+    for path in folder.iterdir():
+        if path.is_symlink() or not path.is_dir():
+            yield path
+        elif path.name not in BY_PROGRAMS:
+            yield from _below(path)
+
+
+def _keep_what_programs_made(committed: Path, fresh: Path) -> None:
+    """Copy the folders in BY_PROGRAMS to `fresh`: a checkpoint may be all that is left of somebody's work."""
+    for name in BY_PROGRAMS:
+        for path in committed.rglob(name):
+            if path.is_dir() and not path.is_symlink():
+                shutil.copytree(path, fresh / path.relative_to(committed), symlinks=True, dirs_exist_ok=True)
 
 
 def _replace(target: Path, fresh: Path, aside: Path) -> None:

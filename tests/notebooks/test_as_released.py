@@ -5,6 +5,7 @@ Outcomes are read from what the check cells show, as a learner reads them, never
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,6 +71,17 @@ def test_every_solution_has_its_exercise() -> None:
 def test_the_exercises_are_what_the_solutions_give() -> None:
     """L1 and L5: one source, and nobody edits what is generated. To mend: python -m refimpl release."""
     assert release.compare(ROOT) == []
+
+
+def test_git_carries_of_the_exercises_only_what_release_wrote() -> None:
+    """L1. `release --check` passes over checkpoints because git ignores them; `git add --force` does not."""
+    if not (ROOT / ".git").exists() or not shutil.which("git"):
+        pytest.skip("no git or no checkout of it here, so there is no list of what git carries")
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "exercises"]  # whoever owns the checkout
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    parts = {part for name in listed.stdout.split("\0") for part in Path(name).parts}
+    assert "exercises" in parts
+    assert not parts & release.BY_PROGRAMS
 
 
 def test_a_notebook_without_checks_is_not_taken_for_solved() -> None:

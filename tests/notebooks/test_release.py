@@ -1,7 +1,9 @@
 """`python -m refimpl release`: what learners get is exactly what the solutions give, or nothing changes."""
 
 import importlib
+import shlex
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -101,8 +103,84 @@ def test_check_names_each_file_and_the_command_that_mends_it(root: Path, capsys:
     assert "python -m refimpl release" in out
     assert tree(root) == before
 
+    (root / "exercises" / CHAPTER / "notes.txt").unlink()
     assert release.main(root=root) == 0
     assert release.main(check=True, root=root) == 0
+
+
+EXTRA = {
+    "notes": f"exercises/{CHAPTER}/my notes.txt",
+    "a hidden file": f"exercises/{CHAPTER}/.draft.ipynb",
+    "a hidden folder": "exercises/.old/03_owners.ipynb",
+    "a file beside the chapters": "exercises/answers.md",
+    "a former chapter": "exercises/02_former/02_former.ipynb",
+    "a file called like a folder of programs": f"exercises/{CHAPTER}/.ipynb_checkpoints",
+    "a folder called almost like one": f"exercises/{CHAPTER}/__pycache__old/free.py",
+}
+
+
+@pytest.mark.parametrize("name", EXTRA.values(), ids=EXTRA.keys())
+@pytest.mark.parametrize("as_link", [False, True], ids=["file", "link"])
+def test_what_release_did_not_write_is_named_and_never_removed(
+    root: Path, capsys: pytest.CaptureFixture[str], name: str, as_link: bool
+) -> None:
+    release.main(root=root)
+    (root / name).parent.mkdir(exist_ok=True)
+    if as_link:
+        (root / name).symlink_to(root / "nowhere")
+    else:
+        (root / name).write_text("remaining_owners")
+    exercise(root).write_text("{}")
+    before = tree(root / "exercises")
+    capsys.readouterr()
+
+    assert release.main(check=True, root=root) == 1
+    assert f"{name} is extra: no notebook in solutions/ gives it\n" in capsys.readouterr().out
+    assert release.main(root=root) == 1
+    error = capsys.readouterr().err
+    assert f"No notebook in solutions/ gives {name}." in error
+    assert f"Nothing was changed; when nobody needs them: rm {shlex.quote(name)}\n" in error
+    assert tree(root / "exercises") == before
+
+    subprocess.run(error.splitlines()[-1].split("needs them: ")[1], shell=True, cwd=root, check=True)
+    assert release.main(root=root) == 0
+    assert release.main(check=True, root=root) == 0
+
+
+def test_a_link_in_the_place_of_an_exercise_is_mended_and_its_target_stays(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release.main(root=root)
+    content = exercise(root).read_bytes()
+    elsewhere = exercise(root).rename(root / "elsewhere.ipynb")
+    exercise(root).symlink_to(elsewhere)
+    capsys.readouterr()
+    assert release.main(check=True, root=root) == 1
+    assert f"exercises/{CHAPTER}/{CHAPTER}.ipynb is no plain file\n" in capsys.readouterr().out
+    assert release.main(root=root) == 0
+    assert not exercise(root).is_symlink()
+    assert exercise(root).read_bytes() == elsewhere.read_bytes() == content
+
+
+@pytest.mark.parametrize("place", [f"exercises/{CHAPTER}", "exercises"])
+def test_a_link_in_the_place_of_a_folder_is_named(root: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
+    release.main(root=root)
+    elsewhere = (root / place).rename(root / "elsewhere")
+    (root / place).symlink_to(elsewhere)
+    before = tree(elsewhere)
+    capsys.readouterr()
+    assert release.main(check=True, root=root) == 1
+    assert f"{place} is extra" in capsys.readouterr().out
+    assert release.main(root=root) == 1
+    assert (root / place).is_symlink()
+    assert tree(elsewhere) == before
+
+
+def test_an_empty_folder_is_no_difference_because_git_carries_none(root: Path) -> None:
+    release.main(root=root)
+    (root / "exercises" / "02_former" / "__pycache__").mkdir(parents=True)
+    assert release.main(check=True, root=root) == 0
+    assert release.main(root=root) == 0
 
 
 def test_checkpoints_of_jupyterlab_neither_leak_nor_count(root: Path) -> None:
@@ -112,8 +190,14 @@ def test_checkpoints_of_jupyterlab_neither_leak_nor_count(root: Path) -> None:
     (solution(root).parent / ".draft.md").write_text("remaining_owners")
     release.main(root=root)
     assert [path.name for path in exercise(root).parent.iterdir()] == [f"{CHAPTER}.ipynb"]
-    checkpoints.rename(exercise(root).parent / ".ipynb_checkpoints")
+    kept = checkpoints.rename(exercise(root).parent / ".ipynb_checkpoints")
     assert release.main(check=True, root=root) == 0
+
+    before = tree(kept)
+    exercise(root).write_text("{}")
+    assert release.main(root=root) == 0
+    assert before
+    assert tree(kept) == before, "a checkpoint may be all that is left of somebody's work"
 
 
 def spoiled(kind: str) -> nbformat.NotebookNode:
@@ -167,6 +251,19 @@ def test_a_chapter_folder_must_hold_the_notebook_of_its_name(root: Path, capsys:
     solution(root).rename(solution(root).with_name("owners-Copy1.ipynb"))
     assert release.main(root=root) == 1
     assert f"must hold one notebook, {CHAPTER}.ipynb; it holds owners-Copy1.ipynb" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["answers.md", f"backup/{CHAPTER}.ipynb"])
+def test_nothing_that_lies_beside_a_solution_is_given_to_learners(
+    root: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """L1. nbgrader would copy every file of the chapter's folder."""
+    beside = solution(root).parent / name
+    beside.parent.mkdir(exist_ok=True)
+    beside.write_bytes(solution(root).read_bytes())
+    assert release.main(root=root) == 1
+    assert f"must hold one notebook, {CHAPTER}.ipynb; it holds " in capsys.readouterr().err
+    assert not (root / "exercises").exists()
 
 
 def test_without_a_folder_of_solutions_nothing_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
