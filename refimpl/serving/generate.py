@@ -45,6 +45,8 @@ def run_generate(args: argparse.Namespace) -> int:
         return _generate(args)
     except ModuleNotFoundError as error:
         print(f"generate: {error}; it comes with `pip install refimpl[serving]`", file=sys.stderr)
+    except BrokenPipeError:  # nobody reads on: no error of ours
+        raise
     except (ValueError, OSError, NotImplementedError) as error:
         print(f"generate: {error}", file=sys.stderr)
     return 2

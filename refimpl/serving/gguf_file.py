@@ -18,6 +18,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 from tokenizers import Tokenizer as RawTokenizer
 from torch import Tensor
 
+from refimpl.serving.fields import positive_int, positive_number
 from refimpl.serving.llama import LlamaConfig
 from refimpl.serving.tokenizer import Tokenizer
 
@@ -79,9 +80,9 @@ def _config(metadata: Mapping[str, Any], tensor_names: set[str]) -> LlamaConfig:
     scaling = metadata.get("llama.rope.scaling.type", "none")
     if scaling != "none" or "rope_freqs.weight" in tensor_names:
         raise ValueError(f"rope scaling ({scaling if scaling != 'none' else 'rope_freqs.weight'}) is not supported")
-    heads = metadata["llama.attention.head_count"]
-    hidden_size = metadata["llama.embedding_length"]
-    head_dim = metadata.get("llama.attention.key_length", hidden_size // heads)
+    heads = positive_int(metadata, "llama.attention.head_count")
+    hidden_size = positive_int(metadata, "llama.embedding_length")
+    head_dim = positive_int(metadata, "llama.attention.key_length", hidden_size // heads)
     rotated = metadata.get("llama.rope.dimension_count", head_dim)
     if rotated != head_dim:
         raise ValueError(f"rotates {rotated} of {head_dim} dimensions of a head, supported is all of them")
@@ -89,14 +90,14 @@ def _config(metadata: Mapping[str, Any], tensor_names: set[str]) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=len(metadata["tokenizer.ggml.tokens"]),
         hidden_size=hidden_size,
-        intermediate_size=metadata["llama.feed_forward_length"],
-        num_hidden_layers=metadata["llama.block_count"],
+        intermediate_size=positive_int(metadata, "llama.feed_forward_length"),
+        num_hidden_layers=positive_int(metadata, "llama.block_count"),
         num_attention_heads=heads,
-        num_key_value_heads=metadata.get("llama.attention.head_count_kv", heads),
+        num_key_value_heads=positive_int(metadata, "llama.attention.head_count_kv", heads),
         head_dim=head_dim,
-        rms_norm_eps=metadata["llama.attention.layer_norm_rms_epsilon"],
-        rope_theta=metadata.get("llama.rope.freq_base", 10000.0),
-        max_position_embeddings=metadata["llama.context_length"],
+        rms_norm_eps=positive_number(metadata, "llama.attention.layer_norm_rms_epsilon"),
+        rope_theta=positive_number(metadata, "llama.rope.freq_base", 10000.0),
+        max_position_embeddings=positive_int(metadata, "llama.context_length"),
         tie_word_embeddings="output.weight" not in tensor_names,
         eos_token_ids=tuple(dict.fromkeys(token for token in end_tokens if token is not None)),
     )

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer as RawTokenizer
 from torch import Tensor
 
+from refimpl.serving.fields import positive_int, positive_number
 from refimpl.serving.llama import LlamaConfig
 from refimpl.serving.tokenizer import Tokenizer
 
@@ -31,43 +32,62 @@ def read_hub_folder(folder: Path) -> tuple[LlamaConfig, dict[str, Tensor], Token
     """
     config = _config(_read_json(folder, "config.json"), folder)
     # Where this one names end tokens, they count rather than those of config.json.
-    config = _with_eos(config, _read_json(folder, "generation_config.json", required=False).get("eos_token_id"))
+    generation = _read_json(folder, "generation_config.json", required=False)
+    try:
+        config = _with_eos(config, generation.get("eos_token_id"))
+    except ValueError as error:
+        raise ValueError(f"{folder}/generation_config.json: {error}") from error
     return config, _read_safetensors(folder), _tokenizer(folder)
 
 
 def _config(raw: Mapping[str, Any], folder: Path) -> LlamaConfig:
     """The shape that a config.json describes. ValueError for a model that the forward pass would get wrong."""
     # transformers 5 writes rope_parameters, older versions rope_theta and rope_scaling.
-    rope: dict[str, Any] = {"rope_theta": raw.get("rope_theta", 10000.0)}
-    rope |= raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        raise ValueError(f"{folder}/config.json: the rope settings are {rope!r}, they must be an object")
+    rope = {"rope_theta": raw.get("rope_theta")} | rope
     _refuse_unsupported(raw, rope, folder)
     try:
-        heads = raw["num_attention_heads"]
+        heads = positive_int(raw, "num_attention_heads")
+        hidden_size = positive_int(raw, "hidden_size")
         config = LlamaConfig(
-            vocab_size=raw["vocab_size"],
-            hidden_size=raw["hidden_size"],
-            intermediate_size=raw["intermediate_size"],
-            num_hidden_layers=raw["num_hidden_layers"],
+            vocab_size=positive_int(raw, "vocab_size"),
+            hidden_size=hidden_size,
+            intermediate_size=positive_int(raw, "intermediate_size"),
+            num_hidden_layers=positive_int(raw, "num_hidden_layers"),
             num_attention_heads=heads,
-            num_key_value_heads=raw.get("num_key_value_heads") or heads,
-            head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
-            rms_norm_eps=raw["rms_norm_eps"],
-            rope_theta=rope["rope_theta"],
-            max_position_embeddings=raw["max_position_embeddings"],
-            tie_word_embeddings=raw.get("tie_word_embeddings", False),
+            num_key_value_heads=positive_int(raw, "num_key_value_heads", heads),
+            head_dim=positive_int(raw, "head_dim", hidden_size // heads),
+            rms_norm_eps=positive_number(raw, "rms_norm_eps"),
+            rope_theta=positive_number(rope, "rope_theta", 10000.0),
+            max_position_embeddings=positive_int(raw, "max_position_embeddings"),
+            tie_word_embeddings=_flag(raw, "tie_word_embeddings"),
             eos_token_ids=(),
         )
+        return _with_eos(config, raw.get("eos_token_id"))
     except KeyError as missing:
         raise ValueError(f"{folder}/config.json has no {missing}") from missing
-    return _with_eos(config, raw.get("eos_token_id"))
+    except ValueError as error:
+        raise ValueError(f"{folder}/config.json: {error}") from error
+
+
+def _flag(raw: Mapping[str, Any], name: str) -> bool:
+    """A field that is true or false, and false when absent. ValueError for anything else."""
+    value = raw.get(name, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r}, it must be true or false")
+    return value
 
 
 def _refuse_unsupported(raw: Mapping[str, Any], rope: Mapping[str, Any], folder: Path) -> None:
     """ValueError for another family, or for a setting that would change what the model computes."""
     if raw.get("model_type") != "llama":
+        architectures = raw.get("architectures")
+        named = ", ".join(map(str, architectures)) if isinstance(architectures, list) else "?"
         raise ValueError(
-            f"{folder} holds a {raw.get('model_type')!r} model ({', '.join(raw.get('architectures') or ['?'])}), "
-            f"only the Llama family runs here: model_type 'llama', LlamaForCausalLM"
+            f"{folder} holds a {raw.get('model_type')!r} model ({named}), only the Llama family runs here: "
+            f"model_type 'llama', LlamaForCausalLM"
         )
     for name, value, supported in (
         ("rope scaling", rope.get("rope_type", rope.get("type", "default")), "default"),
@@ -81,18 +101,24 @@ def _refuse_unsupported(raw: Mapping[str, Any], rope: Mapping[str, Any], folder:
             raise ValueError(f"{folder}/config.json: {name} is {value!r}, supported is {supported!r}")
 
 
-def _with_eos(config: LlamaConfig, eos: int | list[int] | None) -> LlamaConfig:
-    """The config with these end tokens: one, several, or None to keep what it has."""
+def _with_eos(config: LlamaConfig, eos: Any) -> LlamaConfig:
+    """The config with these end tokens: one, several, or None to keep what it has. ValueError for anything else."""
     if eos is None:
         return config
-    return replace(config, eos_token_ids=tuple(eos) if isinstance(eos, list) else (eos,))
+    token_ids = eos if isinstance(eos, list) else [eos]
+    if any(type(token_id) is not int or token_id < 0 for token_id in token_ids):
+        raise ValueError(f"eos_token_id is {eos!r}, it must be an integer of 0 or more, or a list of such")
+    return replace(config, eos_token_ids=tuple(token_ids))
 
 
 def _read_safetensors(folder: Path) -> dict[str, Tensor]:
     """Every tensor of the folder, from one file or from the shards that the index names."""
     names = [_SINGLE_FILE]
     if (folder / _INDEX_FILE).is_file():
-        names = sorted(set(_read_json(folder, _INDEX_FILE).get("weight_map", {}).values()))
+        weight_map = _read_json(folder, _INDEX_FILE).get("weight_map")
+        if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
+            raise ValueError(f"{folder / _INDEX_FILE} has no weight_map that names a file for each tensor")
+        names = sorted(set(weight_map.values()))
     weights: dict[str, Tensor] = {}
     for name in names:
         path = folder / name

@@ -40,6 +40,8 @@ class LlamaConfig:
             raise ValueError(
                 f"{self.num_attention_heads} attention heads cannot share {self.num_key_value_heads} KV heads evenly"
             )
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim is {self.head_dim}, it must be even: rotary positions turn dimensions in pairs")
 
 
 class Llama:

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from refimpl.sequence import SamplingParams
 
+SAMPLING_EPS = 1e-5  # temperatures below this are greedy: logits divided by so little leave the range of float32
+
 
 def sample(
     logits: Tensor, sampling_params: Sequence[SamplingParams], generators: Sequence[torch.Generator]
@@ -17,7 +19,7 @@ def sample(
 
     Args:
         logits: [num_seqs, vocab_size].
-        sampling_params: of each sequence; temperature 0 takes the largest logit.
+        sampling_params: of each sequence; a temperature below SAMPLING_EPS takes the largest logit.
         generators: of each sequence, so that what others ask for changes nothing.
 
     Returns:
@@ -31,7 +33,7 @@ def sample(
     """
     tokens: list[int] = logits.argmax(dim=-1).tolist()
     for row, (params, generator) in enumerate(zip(sampling_params, generators, strict=True)):
-        if params.temperature > 0:
+        if params.temperature >= SAMPLING_EPS:
             tokens[row] = _draw(logits[row], params, generator)
     return tokens
 
@@ -41,4 +43,5 @@ def _draw(logits: Tensor, params: SamplingParams, generator: torch.Generator) ->
     probabilities, tokens = (logits.float() / params.temperature).softmax(dim=-1).sort(descending=True, stable=True)
     before = probabilities.cumsum(dim=-1) - probabilities
     kept = torch.where(before < params.top_p, probabilities, 0.0)
+    kept[0] = probabilities[0]  # even where top_p is so small that float32 makes it 0
     return int(tokens[torch.multinomial(kept, 1, generator=generator)])

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from refimpl.serving.fetch_model import MODEL_NAME, model_path
+from refimpl.serving.fetch_model import MODEL_NAME, verified_model_path
 from refimpl.serving.gguf_file import read_gguf
 from refimpl.serving.hub_folder import read_hub_folder
 from refimpl.serving.llama import Llama, LlamaConfig, weight_shapes
@@ -49,15 +49,11 @@ def load_model(model: str | Path, dtype: str = "auto") -> LoadedModel:
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}, it must be one of {sorted(DTYPES)}")
-    path = model_path() if model == MODEL_NAME else Path(model)
+    path = verified_model_path() if model == MODEL_NAME else Path(model)
     if path.is_dir():
         config, weights, tokenizer = read_hub_folder(path)
     elif path.is_file():
         config, weights, tokenizer = read_gguf(path)
-    elif model == MODEL_NAME:
-        raise FileNotFoundError(
-            f"{path.name} is not in {path.parent}: fetch it once with `python -m refimpl fetch-model`"
-        )
     else:
         raise FileNotFoundError(f"no model {str(model)!r}: it is neither {MODEL_NAME!r}, nor a GGUF file, nor a folder")
     weights = _checked(weights, config, path)
@@ -66,6 +62,10 @@ def load_model(model: str | Path, dtype: str = "auto") -> LoadedModel:
 
 def _checked(weights: dict[str, Tensor], config: LlamaConfig, path: Path) -> dict[str, Tensor]:
     """The tensors that the model uses. ValueError unless they are all there, in shape, and no others are."""
+    if config.num_hidden_layers > len(weights):
+        raise ValueError(
+            f"{path} has {len(weights)} tensors, too few for the {config.num_hidden_layers} layers of its configuration"
+        )
     expected = weight_shapes(config)
     # A tied model may store its output matrix once more, and old files store what follows from the config.
     weights = {

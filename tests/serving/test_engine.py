@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from refimpl import LLM, CacheConfig, LLMEngine, SamplingParams, SchedulerConfig
-from refimpl.serving.sampling import sample
+from refimpl.serving.sampling import SAMPLING_EPS, sample
 from refimpl.serving.weights import LoadedModel, load_model
 
 GREEDY = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
@@ -213,6 +213,30 @@ def test_a_bad_request_is_refused_at_once(loaded, prompt, params, error, message
     assert not engine.has_unfinished_requests()
 
 
+@pytest.mark.parametrize("seed", [-1, 2**64, 10**30])
+def test_a_seed_beyond_64_bits_is_refused(loaded, seed):
+    engine = engine_of(loaded, 8, max_model_len=32)
+    with pytest.raises(ValueError, match=rf"seed is {seed}, it must be between 0 and {2**64 - 1}"):
+        engine.add_request("x", ids([3]), SamplingParams(seed=seed))
+    assert not engine.has_unfinished_requests()
+    engine.add_request("x", ids([3]), SamplingParams(seed=2**64 - 1))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_of_the_engine_leaves_room_for_the_requests(tiny_folder, seed):
+    with pytest.raises(ValueError, match=rf"seed is {seed}, it must be between 0 and {2**32 - 1}"):
+        LLM(tiny_folder, num_gpu_blocks_override=2, seed=seed)
+    assert LLM(tiny_folder, num_gpu_blocks_override=2, seed=2**32 - 1).generate(ids([5]), SamplingParams(max_tokens=2))
+
+
+@pytest.mark.parametrize("num_gpu_blocks", [10**12, 10**26])
+def test_a_pool_beyond_memory_is_refused(loaded, num_gpu_blocks):
+    """3 layers of 4 tokens, 2 heads of 8 float32 numbers, keys and values: 1536 bytes a block."""
+    message = f"{num_gpu_blocks} blocks take {num_gpu_blocks * 1536} bytes, more than there is: lower num_gpu_blocks_o"
+    with pytest.raises(ValueError, match=message):
+        engine_of(loaded, num_gpu_blocks)
+
+
 @pytest.mark.parametrize("prompt", [{"prompt": "text"}, [3, 4], 3, None])
 def test_a_prompt_in_another_form_is_refused(loaded, prompt):
     engine = engine_of(loaded, 8, max_model_len=32)
@@ -281,3 +305,15 @@ def test_temperature_sharpens_and_zero_takes_the_largest():
     assert cold == [1] * 50
     assert 10 < sum(hot) < 40
     assert sample(logits, [SamplingParams(temperature=0)], [torch.Generator()]) == [1]
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-40, SAMPLING_EPS / 2, SAMPLING_EPS])
+def test_a_temperature_next_to_zero_takes_the_largest(temperature):
+    """Divided by it, such logits would be infinite."""
+    logits = torch.tensor([[-1e4, 1e4, 9e3]])
+    assert sample(logits, [SamplingParams(temperature=temperature)], [torch.Generator()]) == [1]
+
+
+def test_a_top_p_next_to_zero_takes_the_largest():
+    """float32 makes it 0, which no token would be inside of."""
+    assert sample(torch.tensor([[0.0, 2.0, 1.0]]), [SamplingParams(top_p=1e-320)], [torch.Generator()]) == [1]

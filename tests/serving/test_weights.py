@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -173,6 +174,13 @@ def test_end_tokens_come_from_the_generation_config_first(folder):
         ({"num_hidden_layers": "left out"}, "config.json has no 'num_hidden_layers'"),
         ({"num_key_value_heads": 4}, "6 attention heads cannot share 4 KV heads"),
         ({"num_hidden_layers": 4}, "lacks 9 of 39 tensors, the first is model.layers.3.input_layernorm.weight"),
+        ({"num_hidden_layers": 10**12}, "has 30 tensors, too few for the 1000000000000 layers"),
+        ({"num_attention_heads": 48, "num_key_value_heads": 16, "head_dim": 1}, "head_dim is 1, it must be even"),
+        ({"tie_word_embeddings": "false"}, "config.json: tie_word_embeddings is 'false', it must be true or false"),
+        ({"eos_token_id": "2"}, "config.json: eos_token_id is '2', it must be an integer of 0 or more"),
+        ({"eos_token_id": [2, None]}, r"config.json: eos_token_id is \[2, None\], it must be an integer of 0 or more"),
+        ({"rope_parameters": "default"}, "config.json: the rope settings are 'default', they must be an object"),
+        ({"model_type": "gpt2", "architectures": 3}, r"a 'gpt2' model \(\?\)"),
         ({"num_hidden_layers": 2}, "has 9 tensors that a Llama has no place for, the first is model.layers.2"),
         ({"intermediate_size": 95}, r"mlp.gate_proj.weight is \[96, 48\], .* asks for \[95, 48\]"),
     ],
@@ -180,6 +188,48 @@ def test_end_tokens_come_from_the_generation_config_first(folder):
 def test_a_config_that_would_run_wrongly_is_refused(folder, changes, message):
     edit_config(folder, **changes)
     with pytest.raises(ValueError, match=message):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vocab_size",
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "max_position_embeddings",
+    ],
+)
+@pytest.mark.parametrize("value", [0, -1, "2", 6.0, True, [6], float("nan")])
+def test_a_count_that_is_none_is_refused(folder, name, value):
+    edit_config(folder, **{name: value})
+    sentence = f"{folder}/config.json: {name} is {value!r}, it must be an integer of 1 or more"
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, "1", True, float("nan"), float("inf"), 10**400])
+@pytest.mark.parametrize("name", ["rms_norm_eps", "rope_theta"])
+def test_a_measure_that_is_none_is_refused(folder, name, value):
+    edit_config(folder, **({name: value} if name == "rms_norm_eps" else {"rope_parameters": {name: value}}))
+    with pytest.raises(ValueError, match=f"config.json: {name} is .*, it must be a finite number above 0"):
+        load_model(folder)
+
+
+def test_end_tokens_of_the_generation_config_are_checked(folder):
+    (folder / "generation_config.json").write_text('{"eos_token_id": [2, -1]}')
+    with pytest.raises(ValueError, match=r"generation_config.json: eos_token_id is \[2, -1\], it must be an integer"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("weight_map", [None, ["a.safetensors"], {"lm_head.weight": 3}])
+def test_an_index_that_names_no_files_is_refused(folder, weight_map):
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(ValueError, match="index.json has no weight_map that names a file for each tensor"):
         load_model(folder)
 
 
@@ -230,6 +280,10 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path):
         ({"block_count": None}, "has no field 'llama.block_count'"),
         ({"block_count": 4}, "lacks 9 of 39 tensors"),
         ({"feed_forward_length": 95}, r"mlp.gate_proj.weight is \[96, 48\]"),
+        ({"attention.head_count": 0}, "tiny.gguf: llama.attention.head_count is 0, it must be an integer of 1 or more"),
+        ({"attention.head_count_kv": 0}, "llama.attention.head_count_kv is 0"),
+        ({"embedding_length": "48"}, "llama.embedding_length is '48', it must be an integer"),
+        ({"rope.freq_base": float("nan")}, "llama.rope.freq_base is nan, it must be a finite number above 0"),
     ],
 )
 def test_a_gguf_that_would_run_wrongly_is_refused(tiny_folder, tmp_path, changes, message):
