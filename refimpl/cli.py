@@ -25,7 +25,9 @@ def main(argv: list[str] | None = None) -> int:
         print(file=sys.stderr)  # ends the line that was cut off
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python itself still writes at exit
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):  # Python itself still writes at exit what they hold
+            os.dup2(nowhere, stream.fileno())
         return 141
     return code
 

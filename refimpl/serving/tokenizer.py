@@ -35,7 +35,18 @@ class Tokenizer:
         self._special_tokens = dict(special_tokens or {})
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """The token ids of a text; with `add_special_tokens` also what the model wants in front of every text."""
+        """The token ids of a text; with `add_special_tokens` also what the model wants in front of every text.
+
+        Raises:
+            ValueError: for a text with half a character, as bytes on the command line that are not UTF-8 become.
+        """
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"character {error.start} of the text is {text[error.start]!r}, no character of its own: write the "
+                f"text in UTF-8"
+            ) from error
         ids: list[int] = self._raw.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 

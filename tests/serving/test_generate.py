@@ -85,6 +85,8 @@ def test_block_tables_are_printed_when_they_change(tiny_folder, capsys):
         (["hi", "--raw", "--model", "TINY", "--num-gpu-blocks-override", str(10**12)], "more than there is: lower"),
         (["hi", "--raw", "--model", "TINY", "--num-gpu-blocks-override", str(10**26)], "more than there is: lower"),
         (["hi", "--raw", "--model", "TINY", "--seed", str(2**64)], f"seed is {2**64}, it must be between 0 and"),
+        (["a\udcff", "--raw", "--model", "TINY"], r"character 1 of the text is '\udcff', no character of its own"),
+        (["a\udcff", "--model", "TINY"], "no character of its own"),
         (["hi", "--raw", "--model", "TINY", "--seed=-1"], "seed is -1, it must be between 0 and 18446744073709551615"),
     ],
 )
@@ -115,13 +117,15 @@ def test_without_the_model_the_sentence_names_file_place_and_command(monkeypatch
         assert part in error
 
 
-def start(arguments: list[str], stdout: int) -> subprocess.Popen[bytes]:
+def start(arguments: list[str], stdout: int, stderr: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
     """`python -m refimpl`, in which Ctrl-C works even where the tests themselves run in the background of a shell."""
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from refimpl.cli import main; sys.exit(main())"
     )
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=stdout, stderr=subprocess.PIPE)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.Popen(command, stdout=stdout, stderr=stderr, env=environment)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT that one process could send another")
@@ -146,6 +150,16 @@ def test_a_reader_that_has_gone_is_exit_code_141_and_no_word(tiny_folder, comman
         os.close(writer)
         assert child.wait(timeout=60) == 141
         assert child.stderr.read() == b""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="on Windows a pipe without a reader is another error")
+def test_a_reader_of_both_streams_that_has_gone_is_exit_code_141():
+    """As behind `2>&1 | head`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with start(["generate", "hi", "--model", "nowhere"], writer, writer) as child:
+        os.close(writer)
+        assert child.wait(timeout=60) == 141
 
 
 def test_fetch_model_prints_the_path_or_a_sentence(monkeypatch, capsys):
