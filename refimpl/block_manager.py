@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
+from itertools import chain, takewhile
 
-from refimpl.allocator import UncachedBlockAllocator
+from refimpl.allocator import BlockAllocator, CachedBlockAllocator, UncachedBlockAllocator
 from refimpl.block import BlockTable, Device, PhysicalTokenBlock, share_block_table
+from refimpl.prefix_hash import NO_PREFIX, AnonymousKey, BlockHash, PrefixKeys
 from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
 
 
@@ -28,6 +30,13 @@ class AllocStatus(enum.Enum):
     NEVER = enum.auto()
 
 
+class BlockTables(dict[int, BlockTable]):
+    """Every sequence's block table by seq_id; a sequence without one is a KeyError in words."""
+
+    def __missing__(self, seq_id: int) -> BlockTable:
+        raise KeyError(f"sequence {seq_id} has no block table: allocate its group first")
+
+
 class BlockSpaceManager:
     """Owns every block table. Invariant: a block's ref_count is the number of tables that hold it.
 
@@ -40,7 +49,6 @@ class BlockSpaceManager:
 
     Raises:
         ValueError: for a negative watermark, a negative pool or a block size below 1.
-        NotImplementedError: for enable_caching.
 
     >>> manager = BlockSpaceManager(block_size=4, num_gpu_blocks=8, num_cpu_blocks=0)
     >>> seq = Sequence(0, prompt_token_ids=[1, 2, 3, 4, 5], block_size=4)
@@ -62,8 +70,6 @@ class BlockSpaceManager:
         watermark: float = 0.01,
         enable_caching: bool = False,
     ) -> None:
-        if enable_caching:
-            raise NotImplementedError("prefix caching is not in this version: leave enable_caching out")
         if watermark < 0:
             raise ValueError(f"watermark is {watermark}, it must be 0 or more")
         self.block_size = block_size
@@ -71,9 +77,11 @@ class BlockSpaceManager:
         self.num_total_cpu_blocks = num_cpu_blocks
         self.watermark_blocks = int(watermark * num_gpu_blocks)
         self.enable_caching = enable_caching
-        self.gpu_allocator = UncachedBlockAllocator(Device.GPU, block_size, num_gpu_blocks)
-        self.cpu_allocator = UncachedBlockAllocator(Device.CPU, block_size, num_cpu_blocks)
-        self.block_tables: dict[int, BlockTable] = {}  # seq_id -> block table
+        allocator = CachedBlockAllocator if enable_caching else UncachedBlockAllocator
+        self.gpu_allocator: BlockAllocator = allocator(Device.GPU, block_size, num_gpu_blocks)
+        self.cpu_allocator: BlockAllocator = allocator(Device.CPU, block_size, num_cpu_blocks)
+        self.block_tables: dict[int, BlockTable] = BlockTables()  # seq_id -> block table
+        self.prefix_keys = PrefixKeys()
 
     def can_allocate(self, seq_group: SequenceGroup) -> AllocStatus:
         """Whether the group's prompt fits, with the watermark left free.
@@ -93,16 +101,19 @@ class BlockSpaceManager:
         for seq in waiting:
             if seq.seq_id in self.block_tables:
                 raise ValueError(f"sequence {seq.seq_id} has a block table already")
-        required = waiting[0].n_blocks
-        _check_room(required, self.gpu_allocator)
-        block_table = [self.gpu_allocator.allocate() for _ in range(required)]
+        block_hashes = self._block_hashes(waiting[0])
+        _check_room(self.gpu_allocator, block_hashes)
+        block_table = [
+            self.gpu_allocator.allocate(block_hash, (i + 1) * self.block_size)
+            for i, block_hash in enumerate(block_hashes)
+        ]
         self.block_tables[waiting[0].seq_id] = block_table
         for seq in waiting[1:]:
             self.block_tables[seq.seq_id] = share_block_table(block_table)
 
     def can_append_slots(self, seq_group: SequenceGroup) -> bool:
         """Whether every RUNNING sequence could take a new block, needed or not: simple, and never too few."""
-        num_seqs = seq_group.num_seqs(status=SequenceStatus.RUNNING)
+        num_seqs = len(seq_group.get_seqs(SequenceStatus.RUNNING))
         return num_seqs <= self.gpu_allocator.get_num_free_blocks()
 
     def append_slots(self, seq: Sequence) -> list[tuple[int, int]]:
@@ -116,7 +127,8 @@ class BlockSpaceManager:
             KeyError: for a sequence without a block table.
             ValueError: when more than one block is missing, the sequence is swapped out, or no block is free.
         """
-        block_table = self._block_table_on(Device.GPU, seq)
+        block_table = self.block_tables[seq.seq_id]
+        _check_device(Device.GPU, seq, block_table)
         missing = seq.n_blocks - len(block_table)
         if missing > 1:
             raise ValueError(
@@ -124,18 +136,61 @@ class BlockSpaceManager:
                 f"append_slots adds at most 1, so call it after every token"
             )
         if missing == 1:
-            block_table.append(self.gpu_allocator.allocate())
-            return []
-        if block_table and block_table[-1].ref_count > 1:
-            return [self._copy_on_write(block_table)]
+            block_table.append(self._allocate_last_block(seq))
+        elif block_table and block_table[-1].ref_count > 1:
+            return [self._copy_on_write(seq, block_table)]
+        elif block_table and self.enable_caching:
+            self._rekey_last_block(seq, block_table)
         return []
 
-    def _copy_on_write(self, block_table: BlockTable) -> tuple[int, int]:
+    def _copy_on_write(self, seq: Sequence, block_table: BlockTable) -> tuple[int, int]:
         """Replace the shared last block by one of the sequence's own; the (source, destination) pair to copy."""
-        new_block = self.gpu_allocator.allocate()
+        new_block = self._allocate_last_block(seq)
         shared_block, block_table[-1] = block_table[-1], new_block
         self.gpu_allocator.free(shared_block)
         return shared_block.block_number, new_block.block_number
+
+    def _allocate_last_block(self, seq: Sequence) -> PhysicalTokenBlock:
+        """A block for the end of the sequence: by its content when the newest token fills it, else anonymous."""
+        return self.gpu_allocator.allocate(self._last_block_hash(seq), seq.n_blocks * self.block_size)
+
+    def _rekey_last_block(self, seq: Sequence, block_table: BlockTable) -> None:
+        """A token is written in place into the last block, so the block is no longer what its key says.
+
+        Full now, it is promoted: to the block that has this content already, or under its content's key. Still
+        partial, it gives up a content key that it may have from a prompt.
+        """
+        last_block, block_hash = block_table[-1], self._last_block_hash(seq)
+        if block_hash is None:
+            if not isinstance(last_block.block_hash, AnonymousKey):
+                self.gpu_allocator.update_hash(AnonymousKey(), last_block)
+        elif self.gpu_allocator.contains_block(block_hash):
+            self.gpu_allocator.free(last_block)
+            block_table[-1] = self.gpu_allocator.allocate(block_hash, last_block.num_hashed_tokens)
+        else:
+            self.gpu_allocator.update_hash(block_hash, last_block)
+
+    def _block_hashes(self, seq: Sequence) -> list[BlockHash | None]:
+        """The key of each of the sequence's blocks, the partly filled last one included; None without caching."""
+        if not self.enable_caching:
+            return [None] * seq.n_blocks
+        self._forget_old_prefixes()
+        return [*self.prefix_keys.of_tokens(seq.get_token_ids(), self.block_size)]
+
+    def _last_block_hash(self, seq: Sequence) -> BlockHash | None:
+        """The key of the sequence's last block when it is full; None while its content can still change."""
+        if not self.enable_caching or seq.get_len() % self.block_size:
+            return None
+        self._forget_old_prefixes()
+        last = seq.n_blocks - 1
+        prefix = self.block_tables[seq.seq_id][last - 1].block_hash if last else NO_PREFIX
+        return self.prefix_keys.key(prefix, tuple(seq.get_token_ids(last * self.block_size)))
+
+    def _forget_old_prefixes(self) -> None:
+        if self.prefix_keys.has_many():
+            self.prefix_keys.forget_all_but(
+                [*self.gpu_allocator.get_block_hashes(), *self.cpu_allocator.get_block_hashes()]
+            )
 
     def fork(self, parent_seq: Sequence, child_seq: Sequence) -> None:
         """The child shares every block of its parent; nothing is allocated. A parent without a table: nothing.
@@ -189,7 +244,7 @@ class BlockSpaceManager:
 
     def get_block_table(self, seq: Sequence) -> list[int]:
         """The sequence's block numbers, logical block 0 first. KeyError for a sequence without a table."""
-        return [block.block_number for block in self._block_table(seq)]
+        return [block.block_number for block in self.block_tables[seq.seq_id]]
 
     def get_num_free_gpu_blocks(self) -> int:
         """Free blocks of the GPU pool."""
@@ -201,13 +256,33 @@ class BlockSpaceManager:
 
     def access_all_blocks_in_seq(self, seq: Sequence, now: float) -> None:
         """Stamp the sequence's blocks as used at `now`: for prefix caching only, without it nothing."""
+        if self.enable_caching:
+            for block in self.block_tables[seq.seq_id]:
+                block.last_accessed = now
 
     def mark_blocks_as_computed(self, seq_group: SequenceGroup) -> None:
-        """Mark the group's full blocks as reusable: for prefix caching only, without it nothing."""
+        """Mark the full blocks of every sequence of the group: whoever gets them by content need not compute them.
+
+        To be called after the step that computes them has been scheduled. Without prefix caching nothing.
+        """
+        if self.enable_caching:
+            for seq in seq_group.get_seqs():
+                for block in self.block_tables.get(seq.seq_id, [])[: seq.get_len() // self.block_size]:
+                    block.computed = True
 
     def get_common_computed_block_ids(self, seqs: list[Sequence]) -> list[int]:
-        """The leading blocks that need no computing in any of `seqs`: none without prefix caching."""
-        return []
+        """The leading blocks that none of `seqs` has to compute.
+
+        The last block of a table never counts, so that at least one token is left to compute.
+        """
+        if not self.enable_caching or not seqs:
+            return []
+        side_by_side = zip(*[self._computed_block_ids(seq) for seq in seqs], strict=False)
+        return [ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, side_by_side)]
+
+    def _computed_block_ids(self, seq: Sequence) -> list[int]:
+        block_table = self.block_tables.get(seq.seq_id, [])
+        return [block.block_number for block in takewhile(lambda block: block.computed, block_table[:-1])]
 
     def _alloc_status(self, required: int) -> AllocStatus:
         """Whether `required` GPU blocks can be taken and the watermark stay free."""
@@ -217,38 +292,27 @@ class BlockSpaceManager:
             return AllocStatus.OK
         return AllocStatus.LATER
 
-    def _swap(
-        self, seqs: list[Sequence], source: UncachedBlockAllocator, destination: UncachedBlockAllocator
-    ) -> list[tuple[int, int]]:
+    def _swap(self, seqs: list[Sequence], source: BlockAllocator, destination: BlockAllocator) -> list[tuple[int, int]]:
         """Rebuild the tables of `seqs` in `destination`; a source block met again keeps its one destination."""
-        block_tables = {seq.seq_id: self._block_table_on(source.device, seq) for seq in seqs}
-        _check_room(len(_distinct(block_tables.values())), destination)
+        for seq in seqs:
+            _check_device(source.device, seq, self.block_tables[seq.seq_id])
+        blocks = _distinct(self.block_tables[seq.seq_id] for seq in seqs)
+        _check_room(destination, [block.block_hash for block in blocks])
         moved: dict[PhysicalTokenBlock, PhysicalTokenBlock] = {}  # source block -> destination block
-        for seq_id, block_table in block_tables.items():
-            self.block_tables[seq_id] = [_move(block, moved, destination) for block in block_table]
-            self._free_block_table(block_table)
+        for seq in seqs:
+            block_table = self.block_tables[seq.seq_id]
+            self.block_tables[seq.seq_id] = [_move(block, moved, source, destination) for block in block_table]
         return [(block.block_number, target.block_number) for block, target in moved.items()]
 
     def _free_block_table(self, block_table: BlockTable) -> None:
-        for block in block_table:
-            allocator = self.gpu_allocator if block.device is Device.GPU else self.cpu_allocator
-            allocator.free(block)
+        """Front to back, on the device where the table lies."""
+        if block_table:
+            free = (self.gpu_allocator if block_table[0].device is Device.GPU else self.cpu_allocator).free
+            for block in block_table:
+                free(block)
 
     def _distinct_blocks(self, seq_group: SequenceGroup) -> list[PhysicalTokenBlock]:
-        return _distinct(self._block_table(seq) for seq in seq_group.get_unfinished_seqs())
-
-    def _block_table(self, seq: Sequence) -> BlockTable:
-        if seq.seq_id not in self.block_tables:
-            raise KeyError(f"sequence {seq.seq_id} has no block table: allocate its group first")
-        return self.block_tables[seq.seq_id]
-
-    def _block_table_on(self, device: Device, seq: Sequence) -> BlockTable:
-        """The sequence's table, which must lie on `device`. Its first block tells: a table never mixes devices."""
-        block_table = self._block_table(seq)
-        if block_table and block_table[0].device is not device:
-            where = block_table[0].device.name
-            raise ValueError(f"sequence {seq.seq_id} has its blocks on the {where}, not on the {device.name}")
-        return block_table
+        return _distinct(self.block_tables[seq.seq_id] for seq in seq_group.get_unfinished_seqs())
 
 
 def _waiting_seqs(seq_group: SequenceGroup) -> list[Sequence]:
@@ -259,9 +323,9 @@ def _waiting_seqs(seq_group: SequenceGroup) -> list[Sequence]:
     return waiting
 
 
-def _check_room(required: int, allocator: UncachedBlockAllocator) -> None:
-    """ValueError unless `allocator` has `required` free blocks."""
-    free = allocator.get_num_free_blocks()
+def _check_room(allocator: BlockAllocator, block_hashes: list[BlockHash | None]) -> None:
+    """ValueError unless `allocator` can give a block for each key, each asked for once."""
+    required, free = allocator.get_num_blocks_to_take(block_hashes), allocator.get_num_free_blocks()
     if required > free:
         raise ValueError(
             f"Out of memory: needs {required} blocks, the {allocator.device.name} pool has {free} free "
@@ -269,19 +333,29 @@ def _check_room(required: int, allocator: UncachedBlockAllocator) -> None:
         )
 
 
+def _check_device(device: Device, seq: Sequence, block_table: BlockTable) -> None:
+    """ValueError unless the table lies on `device`. Its first block tells: a table never mixes devices."""
+    if block_table and block_table[0].device is not device:
+        where = block_table[0].device.name
+        raise ValueError(f"sequence {seq.seq_id} has its blocks on the {where}, not on the {device.name}")
+
+
 def _distinct(block_tables: Iterable[BlockTable]) -> list[PhysicalTokenBlock]:
     """Every block once, first seen first."""
-    return list(dict.fromkeys(block for block_table in block_tables for block in block_table))
+    return list(dict.fromkeys(chain.from_iterable(block_tables)))
 
 
 def _move(
     block: PhysicalTokenBlock,
     moved: dict[PhysicalTokenBlock, PhysicalTokenBlock],
-    destination: UncachedBlockAllocator,
+    source: BlockAllocator,
+    destination: BlockAllocator,
 ) -> PhysicalTokenBlock:
-    """The block's counterpart in `destination`, with one owner more."""
-    if block in moved:
-        moved[block].ref_count += 1
+    """Let go of `block` in `source` for its counterpart in `destination`, which has one owner more."""
+    target = moved.get(block)
+    if target is None:
+        target = moved[block] = destination.allocate(block.block_hash, block.num_hashed_tokens)
     else:
-        moved[block] = destination.allocate()
-    return moved[block]
+        target.ref_count += 1
+    source.free(block)
+    return target

@@ -10,8 +10,6 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from refimpl.block import num_required_blocks
-
 
 class SequenceStatus(enum.Enum):
     """Where a sequence stands. (vLLM 0.5.4: `vllm/sequence.py`, `SequenceStatus`.)"""
@@ -110,7 +108,7 @@ class Sequence:
     @property
     def n_blocks(self) -> int:
         """Logical blocks that the sequence's tokens fill, the newest token included."""
-        return num_required_blocks(len(self._token_ids), self.block_size)
+        return (len(self._token_ids) + self.block_size - 1) // self.block_size  # num_required_blocks, on the hot path
 
     @property
     def prompt_token_ids(self) -> list[int]:
@@ -134,13 +132,14 @@ class Sequence:
         """Tokens generated so far."""
         return len(self._token_ids) - self._prompt_len
 
-    def get_token_ids(self) -> list[int]:
-        """All tokens in order, a copy."""
-        return self._token_ids.copy()
+    def get_token_ids(self, start: int = 0) -> list[int]:
+        """The tokens from position `start` on, in order, a copy."""
+        return self._token_ids[start:]
 
     def append_token_id(self, token_id: int) -> None:
         """One generated token joins the sequence; its length counts it from now on."""
-        _check_token_ids([token_id])
+        if type(token_id) is not int or token_id < 0:
+            raise ValueError(f"token id is {token_id!r}, it must be an int of 0 or more")
         self._token_ids.append(token_id)
 
     def fork(self, new_seq_id: int) -> Sequence:
@@ -204,7 +203,9 @@ class SequenceGroup:
 
     def get_seqs(self, status: SequenceStatus | None = None) -> list[Sequence]:
         """The sequences of one status, or all of them."""
-        return [seq for seq in self._seqs.values() if status is None or seq.status is status]
+        if status is None:
+            return list(self._seqs.values())
+        return [seq for seq in self._seqs.values() if seq.status is status]
 
     def get_unfinished_seqs(self) -> list[Sequence]:
         """The sequences that have not ended."""
