@@ -8,7 +8,7 @@ ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: lab test repeat lint exercises notebooks work lock clean .venv
 
-lab: .venv
+lab: .venv work
 	@echo "JupyterLab is starting. If no browser opens, open the address with ?token= that it prints below."
 	$(BIN)/python -m jupyterlab $(ROOT_FLAG) notebooks/00_start_here.ipynb
 
@@ -43,9 +43,11 @@ work:
 .venv: .venv/.complete
 
 .venv/.complete: requirements.txt pyproject.toml
+	@command -v $(PYTHON) > /dev/null || { echo "This course needs Python $(MIN_PYTHON) or newer, and there is no" \
+		"\`$(PYTHON)\` here. Install it, or run: make lab PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; need = tuple(map(int, "$(MIN_PYTHON)".split("."))); sys.exit(sys.version_info < need)' \
-		2>/dev/null || { echo "This course needs Python $(MIN_PYTHON) or newer; \`$(PYTHON)\` is" \
-		"$$($(PYTHON) --version 2>&1 | tail -n 1). Install one and run: make lab PYTHON=/path/to/python3" >&2; exit 1; }
+		|| { echo "This course needs Python $(MIN_PYTHON) or newer; \`$(PYTHON)\` is $$($(PYTHON) --version 2>&1)." \
+		"Install a newer one and run: make lab PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "\`$(PYTHON)\` cannot make virtual environments:" \
 		"its venv module is missing. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv .venv

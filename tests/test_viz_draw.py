@@ -95,10 +95,7 @@ def test_a_ref_count_that_is_not_the_number_of_tables_is_said(ref_count, num_tab
 
 def test_one_number_on_two_objects_is_a_mismatch_even_when_each_count_looks_right():
     text = pool(4, {"A": [LearnersBlock(3, 2)], "B": [LearnersBlock(3, 2)]}).describe()
-    assert (
-        "Mismatch: block 3 has ref_count 2 and 2 on 2 different objects, and 2 tables hold it (A and B)"
-        in text
-    )
+    assert "Mismatch: block 3 has ref_count 2 and 2 on 2 different objects, and 2 tables hold it (A and B)" in text
 
 
 def test_a_block_twice_in_one_table_is_drawn_and_said():
@@ -273,9 +270,7 @@ def contrasts_of_text(picture: Picture, theme: str) -> Iterator[float]:
     """Each pixel in the full colour of a text, against what lies under it on a page of the theme's colour."""
     figure = picture._sheet.figure()
     figure.patch.set(facecolor=theme, alpha=1)
-    words = [
-        artist for artist in figure.axes[0].patches + figure.axes[0].artists if artist.zorder == draw.WORDS
-    ]
+    words = [artist for artist in figure.axes[0].patches + figure.axes[0].artists if artist.zorder == draw.WORDS]
     assert words, "the picture has no text"
     written = rendered(figure)
     for artist in words:
@@ -298,3 +293,13 @@ def test_the_paper_is_opaque_and_the_corners_are_not():
     alpha = pixels(everything())[..., 3]
     assert alpha[0, 0] == 0
     assert alpha[8:-8, 8:-8].min() >= 250
+
+
+def test_an_owner_keeps_its_colour_and_hatch_whoever_else_is_drawn() -> None:
+    crowd, alone = draw._snapshot(4, {"A": [], "B": [], "C": []}, "GPU"), draw._snapshot(4, {"C": []}, "GPU")
+    assert alone.owners[0].style == crowd.owners[2].style != crowd.owners[0].style
+
+
+def test_a_block_says_where_in_its_table_it_stands() -> None:
+    (owner,) = draw._snapshot(16, {"A": [LearnersBlock(7), LearnersBlock(6)]}, "GPU").owners
+    assert (owner.place(7), owner.place(6)) == ("A₀", "A₁")

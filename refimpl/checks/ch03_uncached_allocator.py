@@ -28,6 +28,9 @@ DOUBLE_FREE = "a block without an owner is refused with ValueError"
 STILL_ALLOCATES = "allocate goes on as 03-allocate asked"
 
 
+KEY_AND_LENGTH = (4711, 16)  # what prefix caching passes to allocate; ignored here
+
+
 class _PoolWorld(World):
     """An allocator beside a ledger of owners. Blocks are called a, b, c … in the order they went out."""
 
@@ -55,8 +58,14 @@ class _PoolWorld(World):
         """Free blocks by the ledger."""
         return self.total - sum(1 for owners in self.owners.values() if owners)
 
+    def _num_free(self) -> Any:
+        return self.log.ask("allocator.get_num_free_blocks()", self.allocator.get_num_free_blocks)
+
+    def _num_total(self) -> Any:
+        return self.log.ask("allocator.get_num_total_blocks()", self.allocator.get_num_total_blocks)
+
     def possible(self, operation: Operation) -> bool:
-        verb, key = operation
+        verb, key, *_ = operation
         if verb == "allocate":
             return key not in self.names
         if key not in self.names:
@@ -65,11 +74,11 @@ class _PoolWorld(World):
         return self.owners[name] > 0 or (verb == "free" and name in self.just_freed)
 
     def perform(self, operation: Operation) -> None:
-        verb, key = operation
+        verb, key, *arguments = operation
         if verb == "allocate" and not self.free:
             self._allocate_from_empty()
         elif verb == "allocate":
-            self._allocate(self.names.add(key))
+            self._allocate(self.names.add(key), *arguments)
         elif verb == "share":
             self._share(self.names[key])
         elif self.owners[self.names[key]]:
@@ -77,12 +86,18 @@ class _PoolWorld(World):
         else:
             self._free_again(self.names[key])
 
-    def _allocate(self, name: str) -> None:
+    def _allocate(self, name: str, *arguments: int) -> None:
         free = self.free
+        raises: tuple[type[Exception], str] = (ValueError, "refuses-too-early")
+        if arguments:
+            raises = (TypeError, "arguments-dropped")
+        elif self.came_back:
+            raises = (Exception, "not-the-block-itself")
         block = self.log.call(
-            f"{name} = allocator.allocate()",
+            f"{name} = allocator.allocate({', '.join(map(str, arguments))})",
             self.allocator.allocate,
-            raises=(Exception, "not-the-block-itself") if self.came_back else (ValueError, "refuses-too-early"),
+            *arguments,
+            raises=raises,
             blocks=_blocks(free),
         )
         self._check_block(block)
@@ -163,7 +178,7 @@ class _PoolWorld(World):
         if not left:
             self.just_freed.append(name)
             self.came_back = True
-        owners, free = self.blocks[name].ref_count, self.allocator.get_num_free_blocks()
+        owners, free = self.blocks[name].ref_count, self._num_free()
         self.log.expect(
             OWNERS,
             f"{name}.ref_count",
@@ -215,13 +230,13 @@ class _PoolWorld(World):
                     changed=f"`{name}.ref_count`",
                 )
         for what, got, expected in (
-            ("the number of free blocks", self.allocator.get_num_free_blocks(), self.free),
-            ("the number of blocks in all", self.allocator.get_num_total_blocks(), self.total),
+            ("the number of free blocks", self._num_free(), self.free),
+            ("the number of blocks in all", self._num_total(), self.total),
         ):
             self.log.expect(REFUSAL_KEEPS, what, got, expected, "changed-before-refusing", changed=what)
 
     def _check_counts(self, too_many_free: str | None) -> None:
-        free = self.allocator.get_num_free_blocks()
+        free = self._num_free()
         self.log.expect(
             self.free_count,
             "the number of free blocks",
@@ -229,9 +244,7 @@ class _PoolWorld(World):
             self.free,
             too_many_free if equal(free, self.free + 1) else None,
         )
-        self.log.expect(
-            self.free_count, "the number of blocks in all", self.allocator.get_num_total_blocks(), self.total
-        )
+        self.log.expect(self.free_count, "the number of blocks in all", self._num_total(), self.total)
         for name, owners in self.owners.items():
             if owners:
                 self.log.expect(self.free_count, f"{name}.ref_count", self.blocks[name].ref_count, owners)
@@ -301,7 +314,8 @@ class _ShareWorld(World):
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         self.share, self.log = subject, log
         self.blocks = [PhysicalTokenBlock(Device.GPU, number, block_size=16) for number in range(setup["num_blocks"])]
-        self.unused = list(reversed(self.blocks))
+        self.unused = list(self.blocks)
+        log.note(f"allocator = UncachedBlockAllocator(Device.GPU, block_size=16, num_blocks={setup['num_blocks']})")
         self.tables: dict[str, list[PhysicalTokenBlock]] = {}  # name -> what the table must hold
         self.given: dict[str, Any] = {}  # name -> the list object itself
         self.names = Names("table_")
@@ -336,13 +350,14 @@ class _ShareWorld(World):
     def _table(self, name: str, size: int) -> None:
         self.given[name] = [self._take() for _ in range(size)]
         self.tables[name] = list(self.given[name])
-        self.log.note(f"{name} = {_numbers(self.tables[name])}    # block numbers, one owner each")
+        blocks = f"[allocator.allocate() for _ in range({size})]" if size else "[]"
+        self.log.note(f"{name} = {blocks}    # blocks {_numbers(self.tables[name])}")
 
     def _grow(self, name: str) -> None:
         block = self._take()
         self.given[name].append(block)
         self.tables[name].append(block)
-        self.log.note(f"{name}.append(block {block.block_number})")
+        self.log.note(f"{name}.append(allocator.allocate())    # block {block.block_number}")
         self._check_tables()
 
     def _share(self, parent: str, child: str) -> None:
@@ -465,15 +480,21 @@ STEPS = (
             "owner-not-counted": "A block has an owner from the moment it goes out: its `ref_count` must be 1, and "
             "yours is still 0.",
             "refuses-too-early": "A pool may give away its last block: yours had {blocks} free and refused.",
-            "empty-pool-answers": "An empty pool has to say no: all it has is out ({blocks}), so `allocate` must raise "
-            "ValueError, or the caller goes on as if it had memory.",
-            "empty-pool-other-error": "A caller waits for the error that was agreed on: for an empty pool that is "
-            "ValueError, raised on purpose, and yours ended in {error}.",
+            "arguments-dropped": "Both arguments stay in the signature, because chapter 4 passes them: yours ended in "
+            "{error}.",
+            "empty-pool-answers": "An empty pool has to say no: none of its blocks is left ({blocks}), so "
+            "`allocate` must raise ValueError, or the caller goes on as if it had memory.",
+            "empty-pool-other-error": "The error for an empty pool is ValueError, raised on purpose, since that is "
+            "what a caller waits for: yours ended in {error}.",
         },
         world=_AllocateWorld,
         examples=(
             _pool_history(3, "allocate a", "allocate b", "allocate c", "allocate d"),
             _pool_history(1, "allocate a", "allocate b", "allocate c"),
+            History(
+                {"num_blocks": 3, "block_size": 16, "device": 1},
+                (("allocate", "a"), ("allocate", "b", *KEY_AND_LENGTH), ("allocate", "c", *KEY_AND_LENGTH)),
+            ),
         ),
         setups=_pool_sizes,
     ),
@@ -511,8 +532,8 @@ STEPS = (
             "`free` raised ValueError.",
             "double-free-accepted": "To free a block that nobody holds is a mistake of the caller's, and silence would "
             "hide it: `{block}` had 0 owners, so raise ValueError.",
-            "double-free-other-error": "A caller waits for the error that was agreed on: for a block without an owner "
-            "that is ValueError, and yours raised {error}.",
+            "double-free-other-error": "The error for a block without an owner is ValueError, since that is what a "
+            "caller waits for: yours raised {error}.",
             "changed-before-refusing": "A call that is refused leaves everything as it was: look at the count before "
             "you change it, yours changed {changed} before it raised.",
         },

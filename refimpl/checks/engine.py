@@ -48,6 +48,8 @@ class Failure:
     setup: Setup
     operations: tuple[Operation, ...]
     lines: tuple[str, ...]
+    asked: str  # the question after the last operation that ended in an error, if it was not the operation itself
+    printed: str
     cause: Violation | BaseException
     misconception: str | None
 
@@ -103,10 +105,11 @@ def examine(step: Step, subject: Any, time_limit: float = TIME_LIMIT) -> CheckRe
     failure: Failure | None = None
     with sandbox.room(step.reference) as room:
         try:
-            failure = sandbox.within(time_limit, lambda: _search(step, subject, log, time_limit))
+            failure = sandbox.within(time_limit, lambda: _search(step, subject, log, room, time_limit))
         except NotAttempted:
             message = (
-                f"`{step.asks_for[0]}` still ends in `raise NotImplementedError()`: write its body and run its cell."
+                f"`{step.asks_for[0]}` still ends in `raise NotImplementedError()`: write your code in place of that "
+                f"line and run the cell."
             )
             return _result(step, "not attempted", message)
         except sandbox.OutOfTime as out_of_time:
@@ -116,17 +119,17 @@ def examine(step: Step, subject: Any, time_limit: float = TIME_LIMIT) -> CheckRe
     if room.not_yours:
         return _result(step, "not yours", "This is refimpl's own code at work; the points are for an answer of yours.")
     _insist_on_every_property(step, log, failure)
-    return _passed(step, log) if failure is None else _failed(step, failure, log, room.printed)
+    return _passed(step, log) if failure is None else _failed(step, failure, log)
 
 
-def _search(step: Step, subject: Any, log: Log, time_limit: float) -> Failure | None:
+def _search(step: Step, subject: Any, log: Log, room: sandbox.Room, time_limit: float) -> Failure | None:
     """The failure to show, cut down; None when every history went well."""
     start = time.monotonic()
     chosen: Failure | None = None
     for setup, next_operation in _histories(step):
         if log.histories >= len(step.examples) and time.monotonic() - start > ENOUGH * time_limit:
             break
-        failure = _play(step, subject, setup, next_operation, log)
+        failure = _play(step, subject, setup, next_operation, log, room)
         log.histories += 1
         if failure is not None and isinstance(failure.cause, NotImplementedError) and set(log.tally) == {RUNS}:
             raise NotAttempted
@@ -134,7 +137,7 @@ def _search(step: Step, subject: Any, log: Log, time_limit: float) -> Failure | 
             chosen = failure
     if chosen is None:
         return None
-    return _shrink(step, subject, chosen, log, start + ENOUGH_SHRINKING * time_limit)
+    return _shrink(step, subject, chosen, log, room, start + ENOUGH_SHRINKING * time_limit)
 
 
 def _histories(step: Step) -> Iterator[tuple[Setup, Callable[[World], Operation | None]]]:
@@ -164,10 +167,17 @@ def _chance(rng: random.Random) -> Callable[[World], Operation | None]:
 
 
 def _play(
-    step: Step, subject: Any, setup: Setup, next_operation: Callable[[World], Operation | None], log: Log
+    step: Step,
+    subject: Any,
+    setup: Setup,
+    next_operation: Callable[[World], Operation | None],
+    log: Log,
+    room: sandbox.Room,
 ) -> Failure | None:
     """One history in a fresh world, up to its end or its first failure."""
+    room.printed = ""
     log.lines.clear()
+    log.asking = ""
     log.reached = False
     operations: list[Operation] = []
     misconception = None
@@ -186,18 +196,18 @@ def _play(
     except BaseException as error:  # noqa: BLE001  (raised in this thread, so by the learner's code: no interrupt)
         cause = error
         log.broken.add(RUNS)
-    return Failure(setup, tuple(operations), tuple(log.lines), cause, misconception)
+    return Failure(setup, tuple(operations), tuple(log.lines), log.asking, room.printed, cause, misconception)
 
 
-def _shrink(step: Step, subject: Any, failure: Failure, log: Log, until: float) -> Failure:
+def _shrink(step: Step, subject: Any, failure: Failure, log: Log, room: sandbox.Room, until: float) -> Failure:
     """The shortest history in the smallest world that still fails for the same cause."""
     uncounted = Log(lines=log.lines)  # the same lines, so that a call that never returns can be named
     for setup, operations in _shorter(failure):
         if time.monotonic() > until:
             break
-        shorter = _play(step, subject, setup, _script(operations), uncounted)
+        shorter = _play(step, subject, setup, _script(operations), uncounted, room)
         if shorter is not None and shorter.kind == failure.kind and shorter.size < failure.size:
-            return _shrink(step, subject, shorter, log, until)
+            return _shrink(step, subject, shorter, log, room, until)
     return failure
 
 
@@ -207,7 +217,7 @@ def _shorter(failure: Failure) -> Iterator[tuple[Setup, tuple[Operation, ...]]]:
     for i in everything:
         yield failure.setup, _without(failure.operations, i)
     for name, value in failure.setup.items():
-        for smaller in range(1, value):
+        for smaller in range(1, value if name.startswith("num_") else 1):
             yield {**failure.setup, name: smaller}, failure.operations
     for pair in itertools.combinations(everything, 2):  # such as a second owner that comes and goes
         yield failure.setup, _without(failure.operations, *pair)
@@ -228,7 +238,7 @@ def _unfit(step: Step, subject: Any) -> CheckResult | None:
         )
         return _result(step, "wrong", message)
     for name in (*step.writes, *step.needs):
-        if not callable(getattr(subject, name, None)):
+        if not hasattr(subject, name):
             message = f"`{subject.__name__}` has no method `{name}` yet; run the cell that defines it."
             return _result(step, "not attempted", message)
     return None
@@ -283,14 +293,14 @@ def _passed(step: Step, log: Log) -> CheckResult:
     return _result(step, "passed", message, points=float(step.points))
 
 
-def _failed(step: Step, failure: Failure, log: Log, printed: str) -> CheckResult:
+def _failed(step: Step, failure: Failure, log: Log) -> CheckResult:
     cause, lines = failure.cause, failure.lines
     operation = lines[-1] if lines else step.subject
     outcome: Outcome
     if not isinstance(cause, Violation):
         outcome, message, last = (
             "raised",
-            _what_was_raised(operation, cause),
+            _what_was_raised(operation, failure.asked, cause),
             f"raised {type(cause).__name__}",
         )
     elif failure.misconception is not None:
@@ -309,7 +319,7 @@ def _failed(step: Step, failure: Failure, log: Log, printed: str) -> CheckResult
         points=_partial_credit(step, log),
         misconception=failure.misconception,
         trace=(*lines[:-1], f"{operation}    # {last}"),
-        printed=printed,
+        printed=failure.printed,
     )
 
 
@@ -336,9 +346,11 @@ def _result(
     )
 
 
-def _what_was_raised(operation: str, error: BaseException) -> str:
+def _what_was_raised(operation: str, asked: str, error: BaseException) -> str:
     """One sentence, with the learner's own line; never a traceback."""
     sentence = f"`{operation}` ended in {said(error)}"
+    if asked:
+        sentence = f"After `{operation}`, `{asked}` ended in {said(error)}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_NOT_THE_LEARNERS)]
     if not frames:
         return f"{sentence}."

@@ -13,8 +13,8 @@ Outcome = Literal["not attempted", "raised", "timed out", "misconception", "wron
 
 _LOOK = {  # outcome -> sign, heading, JupyterLab's colour for the edge
     "passed": ("✔", "Passed", "--jp-success-color1"),
-    "misconception": ("✘", "Not yet: a misconception", "--jp-error-color1"),
-    "wrong": ("✘", "Not yet: something differs", "--jp-error-color1"),
+    "misconception": ("✘", "Not yet", "--jp-error-color1"),
+    "wrong": ("✘", "Not yet", "--jp-error-color1"),
     "raised": ("✘", "Your code raised an error", "--jp-error-color1"),
     "timed out": ("✘", "Timed out", "--jp-error-color1"),
     "not yours": ("✘", "Not your own code", "--jp-error-color1"),
@@ -33,7 +33,7 @@ class CheckResult:
         message: one or two sentences for the learner.
         misconception: id of the recognised misconception, or None.
         trace: the shortest history that shows it, a line an operation; the last line says what differs.
-        printed: what the learner's code printed meanwhile, cut short.
+        printed: what the learner's code printed in that history, cut short.
     """
 
     exercise_id: str
@@ -80,9 +80,10 @@ class CheckResult:
             f'<p style="margin: 0.4em 0">{_prose(self.message)}</p>',
         ]
         if self.trace:
-            parts += ["<div>The shortest way to see it:</div>", _block("\n".join(self.trace))]
+            heading = "How it got there:" if self.outcome == "timed out" else "The shortest way to see it:"
+            parts += [f"<div>{heading}</div>", _block("\n".join(self.trace))]
         if self.printed:
-            parts += ["<div>Your code printed:</div>", _block(self.printed)]
+            parts += ["<div>Your code printed meanwhile:</div>", _block(self.printed)]
         return "\n".join([*parts, "</div>"])
 
 

@@ -6,6 +6,7 @@ belongs to the whole process, so one check is in the room at a time, and all of 
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
 import os
@@ -56,7 +57,7 @@ _one_at_a_time = threading.Lock()
 
 @contextlib.contextmanager
 def room(reference: Iterable[Any]) -> Iterator[Room]:
-    """Nothing reaches stdout or stderr, and refimpl's `reference` functions refuse to run."""
+    """Nothing reaches stdout or stderr, nothing is read, and refimpl's `reference` functions refuse to run."""
     with _one_at_a_time, contextlib.ExitStack() as stack:
         here = Room()
         _rooms.append(here)
@@ -66,6 +67,8 @@ def room(reference: Iterable[Any]) -> Iterator[Room]:
             _divert(stream, here, stack)
         for function in reference:
             _refuse(function, stack)
+        stack.callback(setattr, builtins, "input", builtins.input)
+        builtins.input = _no_input
         yield here
 
 
@@ -87,6 +90,11 @@ def _nowhere() -> Iterator[None]:
         for descriptor, copy in saved:
             os.dup2(copy, descriptor)
             os.close(copy)
+
+
+def _no_input(prompt: object = "") -> str:
+    """In place of `input`, which would wait for an answer that nobody can give."""
+    raise RuntimeError("nobody answers input() during a check")
 
 
 def _flush() -> None:

@@ -6,6 +6,7 @@ time on both and compares them after each. Worlds are written a chapter at a tim
 
 from __future__ import annotations
 
+import operator
 import random
 import re
 import reprlib
@@ -17,7 +18,7 @@ from string import ascii_lowercase
 from typing import Any, NoReturn
 
 Operation = tuple[Any, ...]  # name of the operation, then its arguments: keys of blocks or tables, or numbers
-Setup = dict[str, int]  # sizes of the world, 1 or more: num_blocks, block_size ...
+Setup = dict[str, int]  # the world's sizes, 1 or more; those that begin with num_ are cut down with the history
 
 RUNS = "runs without an error"  # a property of every step
 
@@ -141,6 +142,7 @@ class Log:
     """
 
     lines: list[str] = field(default_factory=list)
+    asking: str = ""  # the question that is being put to the learner's object after an operation
     reached: bool = False  # whether the current history has called what the step asks for
     tally: dict[str, int] = field(default_factory=dict)  # property -> comparisons made
     broken: set[str] = field(default_factory=set)  # properties that did not hold at least once
@@ -169,6 +171,13 @@ class Log:
         except expected as error:
             evidence["error"] = said(error)
             self._break(RUNS, "it should raise nothing", f"it raised {said(error)}", misconception, evidence)
+
+    def ask(self, question: str, function: Callable[[], Any]) -> Any:
+        """The answer of the learner's object to a question that is no operation; an error in it is told as such."""
+        self.asking = question
+        answer = function()
+        self.asking = ""
+        return answer
 
     def refuse(
         self,
@@ -232,10 +241,14 @@ class Log:
 
 
 def equal(got: Any, expected: Any) -> bool:
-    """Equality that a learner's strange object cannot break out of."""
+    """Equality that a learner's strange object cannot talk its way through or break out of."""
+    if isinstance(expected, Enum):
+        return got is expected
     try:
+        if isinstance(expected, int) and not isinstance(got, float):
+            return int.__eq__(operator.index(got), expected)
         return bool(got == expected)
-    except Exception:  # noqa: BLE001  (whatever __eq__ raises, the answer is: not equal)
+    except Exception:  # noqa: BLE001  (whatever is raised on the way, the answer is: not equal)
         return False
 
 

@@ -37,6 +37,7 @@ MIN_WIDTH = 384
 GROUND, FOOT, EDGE, RING, WORDS = range(1, 6)  # what lies on top of what
 
 BLOCK_LIMITS, COLUMN_LIMITS = (1, 2048), (4, 64)
+SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 MOST_BANDS = 3  # owners that a block has room to show by letter
 MOST_LETTERS = 20  # of a sequence's name in the legend
 CSS_DPI, SHARPNESS = 96, 2  # two image pixels for one CSS pixel
@@ -227,6 +228,15 @@ class _Owner:
     def size(self) -> str:
         return _blocks(len(set(self.block_numbers)))
 
+    @property
+    def style(self) -> int:
+        """Which colour and hatch: by letter, so that an owner keeps them from one picture to the next."""
+        return ord(self.letter[-1].upper()) - ord("A")
+
+    def place(self, number: int) -> str:
+        """The owner's letter and, below it, which of its blocks this is."""
+        return self.letter + str(self.block_numbers.index(number)).translate(SUBSCRIPTS)
+
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
@@ -296,9 +306,7 @@ def _letters(names: Sequence[str]) -> list[str]:
 def _describe(pool: _Pool) -> list[str]:
     lines = [pool.headline]
     for owner in pool.owners:
-        lines.append(
-            f"{owner.label} holds {owner.size}: {', '.join(map(str, owner.block_numbers)) or 'none'}"
-        )
+        lines.append(f"{owner.label} holds {owner.size}: {', '.join(map(str, owner.block_numbers)) or 'none'}")
     shared = [cell for cell in pool.cells if cell.shared]
     if shared:
         parts = (f"block {c.number} by {pool.names(c)} (ref_count {len(c.owners)})" for c in shared)
@@ -362,10 +370,10 @@ def _draw_titles(sheet: Sheet, title: str, headline: str) -> int:
 
 def _draw_cell(sheet: Sheet, pool: _Pool, cell: _Cell, x: float, y: float) -> None:
     shown = cell.owners if len(cell.owners) <= MOST_BANDS else cell.owners[: MOST_BANDS - 1]
-    letters = [pool.owners[index].letter for index in shown] + ["…"] * (len(shown) < len(cell.owners))
+    letters = [pool.owners[index].place(cell.number) for index in shown] + ["…"] * (len(shown) < len(cell.owners))
     width = SIDE / max(1, len(letters))
     for place, index in enumerate(shown):
-        _fill(sheet, index, x + place * width, y, width, SIDE, STRIP)
+        _fill(sheet, pool.owners[index], x + place * width, y, width, SIDE, STRIP)
     for place, letter in enumerate(letters):
         middle = x + (place + 0.5) * width
         sheet.words(middle, y + 20.5, letter, 12, bold=True, align=0.5, room=width - 2)
@@ -377,9 +385,9 @@ def _draw_cell(sheet: Sheet, pool: _Pool, cell: _Cell, x: float, y: float) -> No
         _alarm(sheet, x, y, SIDE, SIDE, 12, "/".join(map(str, cell.ref_counts)) + f"≠{len(cell.owners)}")
 
 
-def _fill(sheet: Sheet, owner: int, x: float, y: float, width: float, height: float, strip: float) -> None:
+def _fill(sheet: Sheet, owner: _Owner, x: float, y: float, width: float, height: float, strip: float) -> None:
     """A pale ground, on which letters read well, over a strip of the owner's full colour and hatch."""
-    colour, hatch = COLOURS[owner % len(COLOURS)], HATCHES[owner % len(HATCHES)]
+    colour, hatch = COLOURS[owner.style % len(COLOURS)], HATCHES[owner.style % len(HATCHES)]
     red, green, blue = (1 - PALENESS * (1 - part) for part in to_rgb(colour))
     pale = to_hex((red, green, blue))
     sheet.box(x, y, width, height - strip, facecolor=pale)
@@ -414,7 +422,8 @@ def _legend(pool: _Pool) -> list[tuple[int | str, str]]:
     entries: list[tuple[int | str, str]] = []
     for index, owner in enumerate(pool.owners):
         name = owner.name if len(owner.name) <= MOST_LETTERS else owner.name[: MOST_LETTERS - 1] + "…"
-        entries.append((index, f"{name}: {owner.size}"))
+        first = f", {owner.letter}₀ first" if len(owner.block_numbers) > 1 else ""
+        entries.append((index, f"{name}: {owner.size}{first}"))
     if pool.free:
         entries.append(("free", f"free: {_blocks(len(pool.free))}"))
     if any(cell.shared for cell in pool.cells):
@@ -427,7 +436,7 @@ def _legend(pool: _Pool) -> list[tuple[int | str, str]]:
 def _draw_key(sheet: Sheet, pool: _Pool, key: int | str, x: float, y: float) -> None:
     middle = x + KEY_WIDTH / 2
     if isinstance(key, int):
-        _fill(sheet, key, x, y, KEY_WIDTH, KEY_HEIGHT, strip=6)
+        _fill(sheet, pool.owners[key], x, y, KEY_WIDTH, KEY_HEIGHT, strip=6)
         sheet.words(middle, y + 7, pool.owners[key].letter, 9, bold=True, align=0.5, room=KEY_WIDTH - 4)
     elif key == "shared":
         sheet.words(middle, y + KEY_HEIGHT / 2, "×n", 9, bold=True, align=0.5)

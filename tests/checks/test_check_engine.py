@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from learners import allocate, allocator, free, share_block_table, subject, wasted_slots
 
@@ -126,12 +127,12 @@ def test_a_raise_planted_in_a_good_answer_is_found(step: Step) -> None:
 
 
 def test_an_answer_that_is_left_half_done_was_attempted() -> None:
-    def half(self: Any) -> Any:
+    def half(self: Any, *_: Any) -> Any:
         if not self.free_blocks:
             raise NotImplementedError
         return allocate(self)
 
-    def first_only(self: Any) -> Any:
+    def first_only(self: Any, *_: Any) -> Any:
         if 0 < len(self.free_blocks) < self.num_blocks:
             raise NotImplementedError
         return allocate(self)
@@ -156,7 +157,7 @@ def test_a_given_method_that_is_missing_is_named() -> None:
 
 
 def test_a_step_says_which_earlier_step_it_stands_on() -> None:
-    wrong = allocator(allocate=lambda self: None)
+    wrong = allocator(allocate=lambda self, *_: None)
     result = examine(steps()["03-free"], wrong)
     assert (result.outcome, result.points) == ("wrong", 0)
     assert result.message == "This step builds on 03-allocate, which does not pass yet; mend that one first."
@@ -216,7 +217,7 @@ def test_a_method_is_not_added_to_the_reference() -> None:
 
 
 def test_the_error_and_the_learners_own_line_are_told_without_a_traceback() -> None:
-    def answer(self: Any) -> Any:
+    def answer(self: Any, *_: Any) -> Any:
         return sorted([3, "a"])  # type: ignore[type-var]
 
     result = allocate_check(answer)
@@ -253,7 +254,7 @@ class LoudRefusal(Exception):
 def test_any_error_becomes_one_printable_line(
     error: BaseException, said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def answer(self: Any) -> Any:
+    def answer(self: Any, *_: Any) -> Any:
         raise error
 
     result = check("03-allocate", allocator(allocate=answer))
@@ -266,7 +267,7 @@ def test_any_error_becomes_one_printable_line(
 
 
 def test_deep_recursion_is_an_error_like_any_other() -> None:
-    def answer(self: Any) -> Any:
+    def answer(self: Any, *_: Any) -> Any:
         return answer(self)
 
     result = allocate_check(answer)
@@ -311,7 +312,7 @@ STRANGE = [Hostile(), float("nan"), float("inf"), "1", b"1", [1], None, 10**5000
 
 @pytest.mark.parametrize("value", STRANGE, ids=lambda value: type(value).__name__)
 def test_a_strange_owner_count_is_wrong_and_breaks_nothing(value: Any) -> None:
-    def strange_allocate(self: Any) -> Any:
+    def strange_allocate(self: Any, *_: Any) -> Any:
         block = allocate(self)
         block.ref_count = value
         return block
@@ -399,7 +400,7 @@ def test_code_that_cannot_be_stopped_is_left_and_said_to_run_on() -> None:
 
 
 def test_a_loop_that_ends_only_for_some_pools_is_named_where_it_is_stuck() -> None:
-    def answer(self: Any) -> Any:
+    def answer(self: Any, *_: Any) -> Any:
         return spin() if len(self.free_blocks) == 1 else allocate(self)
 
     result = allocate_check(answer)
@@ -408,7 +409,7 @@ def test_a_loop_that_ends_only_for_some_pools_is_named_where_it_is_stuck() -> No
 
 
 def test_what_was_printed_before_the_end_is_kept() -> None:
-    def answer(self: Any) -> Any:
+    def answer(self: Any, *_: Any) -> Any:
         print("before the loop")
         spin()
 
@@ -543,3 +544,24 @@ def test_a_check_that_compares_what_it_does_not_say_is_an_error() -> None:
     )
     with pytest.raises(RuntimeError, match="the check is at fault, not your code"):
         examine(unsaid, share_block_table)
+
+
+class AgreesWithEverything(int):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = int.__hash__
+
+
+def test_a_number_that_says_it_equals_everything_is_no_answer() -> None:
+    assert not examine(steps()["00-first-check"], lambda reserved, used: AgreesWithEverything(7)).passed
+
+
+@pytest.mark.parametrize("kind", [int, float, np.int64])
+def test_a_right_number_is_right_in_any_type(kind: Any) -> None:
+    assert examine(steps()["00-first-check"], lambda reserved, used: kind(reserved - used)).passed
+
+
+def test_a_method_that_a_property_makes_is_a_method() -> None:
+    made = property(lambda self: lambda block: free(self, block))
+    assert examine(steps()["03-free"], allocator(free=made)).passed

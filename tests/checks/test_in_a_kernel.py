@@ -19,7 +19,7 @@ from refimpl.checks import check
 logging.basicConfig()  # a handler that holds the kernel's stderr from now on
 """
 LOUD = """
-def loud(self):
+def loud(self, *_):
     print("printed")
     print("to stderr", file=sys.stderr)
     warnings.warn("a warning")
@@ -65,7 +65,7 @@ def test_a_loud_answer_shows_one_line_and_a_number(kernel: tuple[KernelManager, 
     _, client = kernel
     assert outputs(client, client.execute(GIVEN)) == []
     line, result = outputs(client, client.execute(LOUD))
-    assert (line["name"], line["text"]) == ("stdout", "03-allocate: passed — 7 properties held on 62 histories.\n")
+    assert (line["name"], line["text"]) == ("stdout", "03-allocate: passed — 7 properties held on 63 histories.\n")
     assert result["data"]["text/plain"] == "3.0"
     assert "Passed" in result["data"]["text/html"]
     time.sleep(0.3)  # late output of the kernel's pipes would come now

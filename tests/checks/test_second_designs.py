@@ -72,7 +72,7 @@ def test_a_subclass_of_the_reference_with_a_free_of_its_own_passes() -> None:
 
 def test_a_wrapper_that_says_it_wraps_the_reference_but_calls_its_own_code_passes() -> None:
     @functools.wraps(UncachedBlockAllocator.allocate)
-    def mine(self: Any) -> Any:
+    def mine(self: Any, *_: Any) -> Any:
         return allocate(self)
 
     assert_full_points(examine(steps()["03-allocate"], allocator(allocate=mine)))
@@ -83,7 +83,7 @@ def test_what_right_code_says_meanwhile_costs_nothing_and_goes_nowhere(capfd: py
     logger = logging.getLogger("learner")
     logger.addHandler(handler)
 
-    def loud(self: Any) -> Any:
+    def loud(self: Any, *_: Any) -> Any:
         print("x" * 10_000)
         print("to stderr", file=sys.stderr)
         os.write(1, b"to descriptor 1\n")
@@ -109,7 +109,7 @@ def test_what_right_code_says_meanwhile_costs_nothing_and_goes_nowhere(capfd: py
 
 
 def test_slow_code_that_is_right_passes_on_fewer_histories() -> None:
-    def slow(self: Any) -> Any:
+    def slow(self: Any, *_: Any) -> Any:
         time.sleep(0.001)
         return allocate(self)
 

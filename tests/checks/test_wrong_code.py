@@ -23,7 +23,7 @@ Answer = Callable[..., Any]
 def with_count(value: Any) -> Answer:
     """Allocates, and writes `value` where the owner count belongs."""
 
-    def answer(self: Any) -> Any:
+    def answer(self: Any, *_: Any) -> Any:
         block = allocate(self)
         block.ref_count = value
         return block
@@ -34,7 +34,7 @@ def with_count(value: Any) -> Answer:
 def every(n: int, spoil: Callable[[Any, Any], Any]) -> Answer:
     """Allocates, and spoils each n-th block."""
 
-    def answer(self: Any) -> Any:
+    def answer(self: Any, *_: Any) -> Any:
         block = allocate(self)
         self.calls = getattr(self, "calls", 0) + 1
         return spoil(self, block) if self.calls % n == 0 else block
@@ -47,44 +47,44 @@ def two_owners(self: Any, block: Any) -> Any:
     return block
 
 
-def always_the_first(self: Any) -> Any:
+def always_the_first(self: Any, *_: Any) -> Any:
     allocate(self)
     self.first = getattr(self, "first", None) or PhysicalTokenBlock(self.device, 0, self.block_size)
     self.first.ref_count = 1
     return self.first
 
 
-def other_device(self: Any) -> Any:
+def other_device(self: Any, *_: Any) -> Any:
     block = allocate(self)
     block.device = Device.CPU
     return block
 
 
-def other_size(self: Any) -> Any:
+def other_size(self: Any, *_: Any) -> Any:
     block = allocate(self)
     block.block_size = 16
     return block
 
 
-def takes_two(self: Any) -> Any:
+def takes_two(self: Any, *_: Any) -> Any:
     block = allocate(self)
     del self.free_blocks[-1:]
     return block
 
 
-def eight_bits(self: Any) -> Any:
+def eight_bits(self: Any, *_: Any) -> Any:
     block = allocate(self)
     block.block_number &= 7
     return block
 
 
-def grows_when_empty(self: Any) -> Any:
+def grows_when_empty(self: Any, *_: Any) -> Any:
     if not self.free_blocks:
         self.num_blocks += 1
     return allocate(self)
 
 
-def spoils_another(self: Any) -> Any:
+def spoils_another(self: Any, *_: Any) -> Any:
     block = allocate(self)
     self.out = [*getattr(self, "out", []), block]
     self.out[0].ref_count = len(self.out)
@@ -92,10 +92,10 @@ def spoils_another(self: Any) -> Any:
 
 
 ALLOCATE: dict[str, Answer] = {
-    "a constant": lambda self: 7,
-    "a pair": lambda self: (allocate(self), 1),
-    "a text": lambda self: str(allocate(self)),
-    "the class": lambda self: allocate(self).__class__,
+    "a constant": lambda self, *_: 7,
+    "a pair": lambda self, *_: (allocate(self), 1),
+    "a text": lambda self, *_: str(allocate(self)),
+    "the class": lambda self, *_: allocate(self).__class__,
     "always the first block": always_the_first,
     "two owners": with_count(2),
     "no count": with_count(None),
@@ -262,7 +262,7 @@ def test_expected_values_do_not_come_from_the_code_under_test(exercise_id: str, 
 
 def test_code_that_fails_by_chance_does_not_pass_and_its_history_is_cut() -> None:
     rng = random.Random(0)
-    result = checked("03-allocate", lambda self: None if rng.random() < 0.01 else allocate(self))
+    result = checked("03-allocate", lambda self, *_: None if rng.random() < 0.01 else allocate(self))
     assert not result.passed
     assert len(result.trace) <= 12
 
@@ -280,7 +280,7 @@ def test_a_history_that_cannot_be_short_is_cut() -> None:
 def test_state_shared_by_all_pools_does_not_pass() -> None:
     calls = []
 
-    def answer(self: Any) -> Any:
+    def answer(self: Any, *_: Any) -> Any:
         calls.append(self)
         return None if len(calls) == 40 else allocate(self)
 

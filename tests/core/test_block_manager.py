@@ -119,8 +119,9 @@ def test_can_append_counts_running_sequences_only():
     third = fork(manager, group, seq, 2)
     assert manager.get_num_free_gpu_blocks() == 2
     assert manager.can_append_slots(group) is False
-    third.status = SequenceStatus.FINISHED_STOPPED
-    assert manager.can_append_slots(group) is True
+    for status in (SequenceStatus.FINISHED_STOPPED, SequenceStatus.SWAPPED, SequenceStatus.WAITING):
+        third.status = status
+        assert manager.can_append_slots(group) is True
 
 
 def test_two_missing_blocks_are_refused():
