@@ -10,6 +10,7 @@ keys and values of that token are written in the step that follows.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable
 from itertools import chain, takewhile
 
@@ -70,8 +71,8 @@ class BlockSpaceManager:
         watermark: float = 0.01,
         enable_caching: bool = False,
     ) -> None:
-        if watermark < 0:
-            raise ValueError(f"watermark is {watermark}, it must be 0 or more")
+        if not 0 <= watermark < math.inf:
+            raise ValueError(f"watermark is {watermark}, it must be 0 or more, and finite")
         self.block_size = block_size
         self.num_total_gpu_blocks = num_gpu_blocks
         self.num_total_cpu_blocks = num_cpu_blocks
@@ -83,21 +84,21 @@ class BlockSpaceManager:
         self.block_tables: dict[int, BlockTable] = BlockTables()  # seq_id -> block table
         self.prefix_keys = PrefixKeys()
 
-    def can_allocate(self, seq_group: SequenceGroup) -> AllocStatus:
+    def can_allocate(self, group: SequenceGroup) -> AllocStatus:
         """Whether the group's prompt fits, with the watermark left free.
 
         Raises:
-            ValueError: for a group without a WAITING sequence.
+            ValueError: for a group without a WAITING sequence, or one that counts in blocks of another size.
         """
-        return self._alloc_status(_waiting_seqs(seq_group)[0].n_blocks)
+        return self._alloc_status(self._waiting_seqs(group)[0].n_blocks)
 
-    def allocate(self, seq_group: SequenceGroup) -> None:
+    def allocate(self, group: SequenceGroup) -> None:
         """Give the group's WAITING sequences their prompt's blocks: one set of blocks, a table for each sequence.
 
         Raises:
             ValueError: for a group without a WAITING sequence, one that has a table already, or too few free blocks.
         """
-        waiting = _waiting_seqs(seq_group)
+        waiting = self._waiting_seqs(group)
         for seq in waiting:
             if seq.seq_id in self.block_tables:
                 raise ValueError(f"sequence {seq.seq_id} has a block table already")
@@ -111,9 +112,9 @@ class BlockSpaceManager:
         for seq in waiting[1:]:
             self.block_tables[seq.seq_id] = share_block_table(block_table)
 
-    def can_append_slots(self, seq_group: SequenceGroup) -> bool:
+    def can_append_slots(self, group: SequenceGroup) -> bool:
         """Whether every RUNNING sequence could take a new block, needed or not: simple, and never too few."""
-        num_seqs = len(seq_group.get_seqs(SequenceStatus.RUNNING))
+        num_seqs = len(group.get_seqs(SequenceStatus.RUNNING))
         return num_seqs <= self.gpu_allocator.get_num_free_blocks()
 
     def append_slots(self, seq: Sequence) -> list[tuple[int, int]]:
@@ -192,16 +193,16 @@ class BlockSpaceManager:
                 [*self.gpu_allocator.get_block_hashes(), *self.cpu_allocator.get_block_hashes()]
             )
 
-    def fork(self, parent_seq: Sequence, child_seq: Sequence) -> None:
+    def fork(self, parent: Sequence, child: Sequence) -> None:
         """The child shares every block of its parent; nothing is allocated. A parent without a table: nothing.
 
         Raises:
             ValueError: when the child has a table already.
         """
-        if child_seq.seq_id in self.block_tables:
-            raise ValueError(f"sequence {child_seq.seq_id} has a block table already")
-        if parent_seq.seq_id in self.block_tables:
-            self.block_tables[child_seq.seq_id] = share_block_table(self.block_tables[parent_seq.seq_id])
+        if child.seq_id in self.block_tables:
+            raise ValueError(f"sequence {child.seq_id} has a block table already")
+        if parent.seq_id in self.block_tables:
+            self.block_tables[child.seq_id] = share_block_table(self.block_tables[parent.seq_id])
 
     def free(self, seq: Sequence) -> None:
         """The sequence lets go of its blocks, front to back, wherever they lie. Without a table: nothing."""
@@ -213,11 +214,11 @@ class BlockSpaceManager:
             self._free_block_table(block_table)
         self.block_tables.clear()
 
-    def can_swap_out(self, seq_group: SequenceGroup) -> bool:
+    def can_swap_out(self, group: SequenceGroup) -> bool:
         """Whether the group's blocks fit on the CPU, each shared block counted once."""
-        return len(self._distinct_blocks(seq_group)) <= self.cpu_allocator.get_num_free_blocks()
+        return len(self._distinct_blocks(group)) <= self.cpu_allocator.get_num_free_blocks()
 
-    def swap_out(self, seq_group: SequenceGroup) -> list[tuple[int, int]]:
+    def swap_out(self, group: SequenceGroup) -> list[tuple[int, int]]:
         """Move the RUNNING sequences' tables to the CPU, sharing intact.
 
         Returns:
@@ -227,20 +228,20 @@ class BlockSpaceManager:
             KeyError: for a sequence without a block table.
             ValueError: when the CPU pool has too few free blocks, or a sequence is on the CPU already.
         """
-        return self._swap(seq_group.get_seqs(SequenceStatus.RUNNING), self.gpu_allocator, self.cpu_allocator)
+        return self._swap(group.get_seqs(SequenceStatus.RUNNING), self.gpu_allocator, self.cpu_allocator)
 
-    def can_swap_in(self, seq_group: SequenceGroup) -> AllocStatus:
+    def can_swap_in(self, group: SequenceGroup) -> AllocStatus:
         """Whether the group's blocks fit on the GPU, and one more for the next token of each SWAPPED sequence."""
-        num_swapped_seqs = seq_group.num_seqs(status=SequenceStatus.SWAPPED)
-        return self._alloc_status(len(self._distinct_blocks(seq_group)) + num_swapped_seqs)
+        num_swapped_seqs = group.num_seqs(status=SequenceStatus.SWAPPED)
+        return self._alloc_status(len(self._distinct_blocks(group)) + num_swapped_seqs)
 
-    def swap_in(self, seq_group: SequenceGroup) -> list[tuple[int, int]]:
+    def swap_in(self, group: SequenceGroup) -> list[tuple[int, int]]:
         """Move the SWAPPED sequences' tables back to the GPU, sharing intact: `swap_out` mirrored.
 
         Returns:
             (CPU block number, GPU block number), one pair for each distinct block, first seen first.
         """
-        return self._swap(seq_group.get_seqs(SequenceStatus.SWAPPED), self.cpu_allocator, self.gpu_allocator)
+        return self._swap(group.get_seqs(SequenceStatus.SWAPPED), self.cpu_allocator, self.gpu_allocator)
 
     def get_block_table(self, seq: Sequence) -> list[int]:
         """The sequence's block numbers, logical block 0 first. KeyError for a sequence without a table."""
@@ -260,13 +261,13 @@ class BlockSpaceManager:
             for block in self.block_tables[seq.seq_id]:
                 block.last_accessed = now
 
-    def mark_blocks_as_computed(self, seq_group: SequenceGroup) -> None:
+    def mark_blocks_as_computed(self, group: SequenceGroup) -> None:
         """Mark the full blocks of every sequence of the group: whoever gets them by content need not compute them.
 
         To be called after the step that computes them has been scheduled. Without prefix caching nothing.
         """
         if self.enable_caching:
-            for seq in seq_group.get_seqs():
+            for seq in group.get_seqs():
                 for block in self.block_tables.get(seq.seq_id, [])[: seq.get_len() // self.block_size]:
                     block.computed = True
 
@@ -283,6 +284,18 @@ class BlockSpaceManager:
     def _computed_block_ids(self, seq: Sequence) -> list[int]:
         block_table = self.block_tables.get(seq.seq_id, [])
         return [block.block_number for block in takewhile(lambda block: block.computed, block_table[:-1])]
+
+    def _waiting_seqs(self, group: SequenceGroup) -> list[Sequence]:
+        """The group's WAITING sequences, which share one prompt."""
+        waiting = group.get_seqs(SequenceStatus.WAITING)
+        if not waiting:
+            raise ValueError(f"request {group.request_id} has no WAITING sequence to allocate blocks for")
+        if waiting[0].block_size != self.block_size:
+            raise ValueError(
+                f"sequence {waiting[0].seq_id} counts in blocks of {waiting[0].block_size} tokens, "
+                f"the pool's blocks hold {self.block_size}"
+            )
+        return waiting
 
     def _alloc_status(self, required: int) -> AllocStatus:
         """Whether `required` GPU blocks can be taken and the watermark stay free."""
@@ -311,16 +324,8 @@ class BlockSpaceManager:
             for block in block_table:
                 free(block)
 
-    def _distinct_blocks(self, seq_group: SequenceGroup) -> list[PhysicalTokenBlock]:
-        return _distinct(self.block_tables[seq.seq_id] for seq in seq_group.get_unfinished_seqs())
-
-
-def _waiting_seqs(seq_group: SequenceGroup) -> list[Sequence]:
-    """The group's WAITING sequences, which share one prompt; ValueError when there is none."""
-    waiting = seq_group.get_seqs(SequenceStatus.WAITING)
-    if not waiting:
-        raise ValueError(f"request {seq_group.request_id} has no WAITING sequence to allocate blocks for")
-    return waiting
+    def _distinct_blocks(self, group: SequenceGroup) -> list[PhysicalTokenBlock]:
+        return _distinct(self.block_tables[seq.seq_id] for seq in group.get_unfinished_seqs())
 
 
 def _check_room(allocator: BlockAllocator, block_hashes: list[BlockHash | None]) -> None:

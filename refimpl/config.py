@@ -5,7 +5,7 @@ Plain records that refuse impossible values; nothing here computes. The block ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 PREEMPTION_MODES = (None, "recompute", "swap")
 POLICIES = ("fcfs", "longest-slowest")
@@ -40,6 +40,9 @@ class CacheConfig:
             raise ValueError(
                 f"gpu_memory_utilization is {self.gpu_memory_utilization}, it must be above 0 and at most 1"
             )
+        for name in ("num_gpu_blocks", "num_cpu_blocks"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, it must be 0 or more")
         if self.swap_space is not None and self.swap_space < 0:
             raise ValueError(f"swap_space is {self.swap_space} GiB, it must be 0 or more")
 
@@ -61,7 +64,7 @@ class SchedulerConfig:
 
     max_num_batched_tokens: int | None = None
     max_num_seqs: int = 256
-    max_model_len: int = field(kw_only=True)
+    max_model_len: int = 0  # to be given: there is no default that fits every model
     preemption_mode: str | None = None
     policy: str = "fcfs"
 

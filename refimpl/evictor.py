@@ -12,7 +12,6 @@ from typing import TypeAlias
 from refimpl.block import PhysicalTokenBlock
 from refimpl.prefix_hash import BlockHash
 
-
 Entry: TypeAlias = tuple[float, int, int, PhysicalTokenBlock]
 """A block in the heap, behind what it is ordered by: last_accessed, minus num_hashed_tokens, turn (never equal)."""
 

@@ -7,6 +7,7 @@ that grew from its prompt. Block tables are kept by the block manager, never her
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -53,16 +54,16 @@ class SamplingParams:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if self.n < 1:
-            raise ValueError(f"n is {self.n}, it must be 1 or more")
+        for name in ("n", "best_of", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int) and value >= 1):
+                raise ValueError(f"{name} is {value}, it must be a whole number of 1 or more")
         if self.best_of is not None and self.best_of < self.n:
             raise ValueError(f"best_of is {self.best_of}, it must be n ({self.n}) or more")
-        if self.temperature < 0:
-            raise ValueError(f"temperature is {self.temperature}, it must be 0 or more")
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature is {self.temperature}, it must be 0 or more, and finite")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}, it must be above 0 and at most 1")
-        if self.max_tokens < 1:
-            raise ValueError(f"max_tokens is {self.max_tokens}, it must be 1 or more")
 
     @property
     def num_candidates(self) -> int:
