@@ -69,7 +69,7 @@ class PrefixKeys:
         `extra_keys` is whatever else the content depends on, such as an adapter: it is part of every block's key.
         """
         token_ids = tuple(token_ids)
-        prefix = self.key(NO_PREFIX, extra_keys) if extra_keys else NO_PREFIX
+        prefix = self.key(NO_PREFIX, (extra_keys,)) if extra_keys else NO_PREFIX  # a tuple is no token id
         keys = []
         for start in range(0, len(token_ids), block_size):
             prefix = self.key(prefix, token_ids[start : start + block_size])
