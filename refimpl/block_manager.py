@@ -47,9 +47,11 @@ class BlockSpaceManager:
         watermark: share of the GPU pool that admission leaves free, so that running sequences can grow; the number
             of blocks is truncated, so a small pool may reserve none.
         enable_caching: reuse blocks by content.
+        sliding_window: None; vLLM's flag for models that look back a few tokens only, which are left out here.
 
     Raises:
         ValueError: for a negative watermark, a negative pool or a block size below 1.
+        NotImplementedError: for a sliding window.
 
     >>> manager = BlockSpaceManager(block_size=4, num_gpu_blocks=8, num_cpu_blocks=0)
     >>> seq = Sequence(0, prompt_token_ids=[1, 2, 3, 4, 5], block_size=4)
@@ -70,7 +72,11 @@ class BlockSpaceManager:
         num_cpu_blocks: int,
         watermark: float = 0.01,
         enable_caching: bool = False,
+        *,
+        sliding_window: int | None = None,
     ) -> None:
+        if sliding_window is not None:
+            raise NotImplementedError(f"sliding_window is {sliding_window}, tables here cover all tokens: use None")
         if not 0 <= watermark < math.inf:
             raise ValueError(f"watermark is {watermark}, it must be 0 or more, and finite")
         self.block_size = block_size
@@ -112,12 +118,13 @@ class BlockSpaceManager:
         for seq in waiting[1:]:
             self.block_tables[seq.seq_id] = share_block_table(block_table)
 
-    def can_append_slots(self, group: SequenceGroup) -> bool:
+    def can_append_slots(self, group: SequenceGroup, num_lookahead_slots: int = 0) -> bool:
         """Whether every RUNNING sequence could take a new block, needed or not: simple, and never too few."""
+        _check_no_lookahead(num_lookahead_slots)
         num_seqs = len(group.get_seqs(SequenceStatus.RUNNING))
         return num_seqs <= self.gpu_allocator.get_num_free_blocks()
 
-    def append_slots(self, seq: Sequence) -> list[tuple[int, int]]:
+    def append_slots(self, seq: Sequence, num_lookahead_slots: int = 0) -> list[tuple[int, int]]:
         """Make room for the sequence's newest token, which its length includes already.
 
         Returns:
@@ -128,6 +135,7 @@ class BlockSpaceManager:
             KeyError: for a sequence without a block table.
             ValueError: when more than one block is missing, the sequence is swapped out, or no block is free.
         """
+        _check_no_lookahead(num_lookahead_slots)
         block_table = self.block_tables[seq.seq_id]
         _check_device(Device.GPU, seq, block_table)
         missing = seq.n_blocks - len(block_table)
@@ -230,8 +238,9 @@ class BlockSpaceManager:
         """
         return self._swap(group.get_seqs(SequenceStatus.RUNNING), self.gpu_allocator, self.cpu_allocator)
 
-    def can_swap_in(self, group: SequenceGroup) -> AllocStatus:
+    def can_swap_in(self, group: SequenceGroup, num_lookahead_slots: int = 0) -> AllocStatus:
         """Whether the group's blocks fit on the GPU, and one more for the next token of each SWAPPED sequence."""
+        _check_no_lookahead(num_lookahead_slots)
         num_swapped_seqs = group.num_seqs(status=SequenceStatus.SWAPPED)
         return self._alloc_status(len(self._distinct_blocks(group)) + num_swapped_seqs)
 
@@ -326,6 +335,12 @@ class BlockSpaceManager:
 
     def _distinct_blocks(self, group: SequenceGroup) -> list[PhysicalTokenBlock]:
         return _distinct(self.block_tables[seq.seq_id] for seq in group.get_unfinished_seqs())
+
+
+def _check_no_lookahead(num_lookahead_slots: int) -> None:
+    """NotImplementedError for slots of speculative tokens, which vLLM's callers may ask for."""
+    if num_lookahead_slots:
+        raise NotImplementedError(f"num_lookahead_slots is {num_lookahead_slots}, speculation is left out here: use 0")
 
 
 def _check_room(allocator: BlockAllocator, block_hashes: list[BlockHash | None]) -> None:
