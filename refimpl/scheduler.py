@@ -172,13 +172,15 @@ class Scheduler:
         """Queue a request.
 
         Raises:
-            ValueError: for an empty prompt, or one that asks for more sequences than a step may hold.
+            ValueError: for an empty prompt, one that asks for more sequences than a step may hold, or a group that
+                the block manager cannot count: no WAITING sequence, blocks of another size.
         """
         limit, wanted = self.scheduler_config.max_num_seqs, seq_group.get_max_num_running_seqs()
         if wanted > limit:
             raise ValueError(f"request {seq_group.request_id} asks for {wanted} sequences, max_num_seqs is {limit}")
         if not all(seq.get_len() for seq in seq_group.get_seqs()):
             raise ValueError(f"request {seq_group.request_id} has an empty prompt, it needs at least 1 token")
+        self.block_manager.can_allocate(seq_group)  # raises now what it would raise in every step
         self.waiting.append(seq_group)
 
     def abort_seq_group(self, request_id: str) -> None:
@@ -303,7 +305,8 @@ class Scheduler:
                 budget.add(seq_group.num_seqs(SequenceStatus.RUNNING), 0)
                 outputs.scheduled_seq_groups.append(ScheduledSequenceGroup(seq_group, 1))
                 self._note_progress(seq_group, now)
-        self.waiting.extendleft(recomputed)  # newest victim first, so that they stand in order of arrival
+        recomputed.sort(key=lambda seq_group: seq_group.arrival_time, reverse=True)
+        self.waiting.extendleft(recomputed)  # newest first, so that they stand in order of arrival
 
     def _schedule_swapped(self, budget: SchedulingBudget, outputs: SchedulerOutputs) -> None:
         """Bring swapped groups back, from the head of the queue up to the first that has to wait."""
