@@ -316,14 +316,17 @@ class BlockSpaceManager:
 
     def _swap(self, seqs: list[Sequence], source: BlockAllocator, destination: BlockAllocator) -> list[tuple[int, int]]:
         """Rebuild the tables of `seqs` in `destination`; a source block met again keeps its one destination."""
-        for seq in seqs:
-            _check_device(source.device, seq, self.block_tables[seq.seq_id])
-        blocks = _distinct(self.block_tables[seq.seq_id] for seq in seqs)
-        _check_room(destination, [block.block_hash for block in blocks])
-        moved: dict[PhysicalTokenBlock, PhysicalTokenBlock] = {}  # source block -> destination block
+        num_blocks = 0
         for seq in seqs:
             block_table = self.block_tables[seq.seq_id]
-            self.block_tables[seq.seq_id] = [_move(block, moved, source, destination) for block in block_table]
+            _check_device(source.device, seq, block_table)
+            num_blocks += len(block_table)
+        if num_blocks > destination.get_num_free_blocks():  # else there is room without a closer look
+            blocks = _distinct(self.block_tables[seq.seq_id] for seq in seqs)
+            _check_room(destination, [block.block_hash for block in blocks])
+        moved: dict[PhysicalTokenBlock, PhysicalTokenBlock] = {}  # source block -> destination block
+        for seq in seqs:
+            self.block_tables[seq.seq_id] = _move(self.block_tables[seq.seq_id], moved, source, destination)
         return [(block.block_number, target.block_number) for block, target in moved.items()]
 
     def _free_block_table(self, block_table: BlockTable) -> None:
@@ -366,16 +369,20 @@ def _distinct(block_tables: Iterable[BlockTable]) -> list[PhysicalTokenBlock]:
 
 
 def _move(
-    block: PhysicalTokenBlock,
+    block_table: BlockTable,
     moved: dict[PhysicalTokenBlock, PhysicalTokenBlock],
     source: BlockAllocator,
     destination: BlockAllocator,
-) -> PhysicalTokenBlock:
-    """Let go of `block` in `source` for its counterpart in `destination`, which has one owner more."""
-    target = moved.get(block)
-    if target is None:
-        target = moved[block] = destination.allocate(block.block_hash, block.num_hashed_tokens)
-    else:
-        target.ref_count += 1
-    source.free(block)
-    return target
+) -> BlockTable:
+    """The table's counterpart in `destination`: every block of it has let go of its own in `source`."""
+    allocate, free = destination.allocate, source.free
+    new_table = []
+    for block in block_table:
+        if block in moved:
+            target = moved[block]
+            target.ref_count += 1
+        else:
+            target = moved[block] = allocate(block.block_hash, block.num_hashed_tokens)
+        new_table.append(target)
+        free(block)
+    return new_table
