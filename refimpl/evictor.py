@@ -1,7 +1,7 @@
 """Which of the free but still addressable blocks is given up next.
 
 Owned by a `CachedBlockAllocator`: a block that nobody holds waits here under its key, and is taken back by that key or
-evicted. The order is least recently used, exactly: V0 scans its free blocks for it, this keeps them in a heap.
+evicted. The order is least recently used, exactly: V0 scans its free blocks for it, this merges runs that are in order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from refimpl.block import PhysicalTokenBlock
 from refimpl.prefix_hash import BlockHash
 
 Entry: TypeAlias = tuple[float, int, int, PhysicalTokenBlock]
-"""A block in the heap, behind what it is ordered by: last_accessed, minus num_hashed_tokens, turn (never equal)."""
+"""A block, behind what it is ordered by: last_accessed, minus num_hashed_tokens, and a turn that no other has."""
 
 
 class LRUEvictor:
@@ -22,8 +22,10 @@ class LRUEvictor:
     The victim has the smallest `last_accessed`; among equals the largest `num_hashed_tokens`, so that a prefix outlives
     its tail; among equals the one freed first. Invariant: a block is here exactly once, or not at all.
 
-    A block enters the heap when the next victim is asked for, not when it is added, because most are taken back before
-    that. A heap entry whose block was taken back is dead, and is dropped when it comes up or when half of them are.
+    Blocks that were added since the last eviction are put in order when the next victim is asked for, not before,
+    because most of them are taken back by then. They form a run, a list in order with its next victim at the end; the
+    runs themselves stand in a heap. An entry whose block was taken back is dead and is dropped when it comes up, or
+    when half of all entries are.
 
     >>> from refimpl.block import Device
     >>> prefix, tail = (PhysicalTokenBlock(Device.GPU, n, 4, block_hash=n, num_hashed_tokens=4 * n) for n in (1, 2))
@@ -35,13 +37,15 @@ class LRUEvictor:
     Source: vLLM 0.5.4, `vllm/core/evictor_v1.py`, `LRUEvictor`; the order of `FreeKVCacheBlockQueue` in today's vLLM.
     """
 
-    __slots__ = ("_added", "_entries", "_heap", "_turn")
+    __slots__ = ("_added", "_entries", "_run", "_other_runs", "_num_entries", "_turn")
 
     def __init__(self) -> None:
-        self._added: dict[BlockHash, PhysicalTokenBlock] = {}  # key -> block that is not in the heap, oldest first
-        self._entries: dict[BlockHash, Entry] = {}  # key -> the living heap entry of a block
-        self._heap: list[Entry] = []
-        self._turn = 0  # counts the blocks that enter the heap, so that the first of equals comes up first
+        self._added: dict[BlockHash, PhysicalTokenBlock] = {}  # key -> block that is in no run yet, oldest first
+        self._entries: dict[BlockHash, Entry] = {}  # key -> the living entry of a block in a run
+        self._run: list[Entry] = []  # the run that victims are being taken from
+        self._other_runs: list[tuple[Entry, list[Entry]]] = []  # a heap: (the run's last entry, the run)
+        self._num_entries = 0  # in all runs, dead ones too
+        self._turn = 0  # counts the entries ever made, so that the first of equals comes up first
 
     @property
     def num_blocks(self) -> int:
@@ -84,25 +88,39 @@ class LRUEvictor:
             ValueError: when there is none.
         """
         if self._added:
-            self._let_added_into_heap()
+            self._make_run()
         if not self._entries:
             raise ValueError("No usable cache memory left: 0 free blocks are addressable")
-        entry = heapq.heappop(self._heap)
+        entry = self._next_entry()
         while self._entries.get(entry[3].block_hash) is not entry:
-            entry = heapq.heappop(self._heap)
+            entry = self._next_entry()
         block = entry[3]
         del self._entries[block.block_hash]
         block.computed = False
         return block
 
-    def _let_added_into_heap(self) -> None:
-        """In the order in which they were added; a heap of which half is dead is built anew."""
-        heap, entries = self._heap, self._entries
+    def _next_entry(self) -> Entry:
+        """Take the first entry of all, from the run in use while it has it."""
+        run, others = self._run, self._other_runs
+        if not run:
+            self._run = run = heapq.heappop(others)[1]
+        elif others and others[0][0] < run[-1]:
+            self._run = run = heapq.heapreplace(others, (run[-1], run))[1]
+        self._num_entries -= 1
+        return run.pop()
+
+    def _make_run(self) -> None:
+        """Put the added blocks in order. Where half of all entries would be dead, everything is put in order anew."""
+        self._num_entries += len(self._added)
+        run: list[Entry] = []
         for turn, (block_hash, block) in enumerate(self._added.items(), self._turn):
-            entry = entries[block_hash] = (block.last_accessed, -block.num_hashed_tokens, turn, block)
-            heapq.heappush(heap, entry)
-        self._turn += len(self._added)
+            entry = self._entries[block_hash] = (block.last_accessed, -block.num_hashed_tokens, turn, block)
+            run.append(entry)
+        self._turn += len(run)
         self._added.clear()
-        if len(heap) > 2 * len(entries):
-            self._heap = list(entries.values())
-            heapq.heapify(self._heap)
+        if self._num_entries > 2 * len(self._entries):
+            run = list(self._entries.values())
+            self._num_entries, self._run = len(run), []
+            self._other_runs.clear()
+        run.sort(reverse=True)
+        heapq.heappush(self._other_runs, (run[-1], run))

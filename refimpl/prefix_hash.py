@@ -56,11 +56,9 @@ class PrefixKeys:
 
     def key(self, prefix: BlockHash, token_ids: tuple[Hashable, ...]) -> int:
         """The key of a block with these tokens behind the prefix of key `prefix`."""
-        content = (prefix, token_ids)
-        key = self._keys.get(content)
-        if key is None:
-            self._last += 1
-            key = self._keys[content] = self._last
+        key = self._keys.setdefault((prefix, token_ids), self._last + 1)
+        if key > self._last:
+            self._last = key
         return key
 
     def of_tokens(self, token_ids: Sequence[int], block_size: int, extra_keys: tuple[Hashable, ...] = ()) -> list[int]:
@@ -82,12 +80,12 @@ class PrefixKeys:
 
     def forget_all_but(self, in_use: Iterable[BlockHash]) -> None:
         """Keep the keys in use and those they are built on."""
-        content_of: dict[BlockHash, tuple[BlockHash, tuple[Hashable, ...]]] = {k: c for c, k in self._keys.items()}
+        content_of = {key: content for content, key in self._keys.items()}
         kept = {}
         for key in in_use:
-            while key in content_of:
+            while isinstance(key, int) and key in content_of:
                 content = content_of.pop(key)
-                kept[content] = self._keys[content]
+                kept[content] = key
                 key = content[0]
         self._keys = kept
-        self._limit = 3 * len(kept) + SPARE_KEYS
+        self._limit = 4 * len(kept) + SPARE_KEYS
