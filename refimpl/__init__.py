@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from refimpl.allocator import CachedBlockAllocator as CachedBlockAllocator
     from refimpl.allocator import UncachedBlockAllocator as UncachedBlockAllocator
     from refimpl.block import BlockTable as BlockTable
     from refimpl.block import Device as Device
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from refimpl.device.attention import paged_attention as paged_attention
     from refimpl.device.kv_cache import KVCache as KVCache
     from refimpl.device.kv_cache import slot_mapping as slot_mapping
+    from refimpl.evictor import LRUEvictor as LRUEvictor
+    from refimpl.scheduler import PreemptionMode as PreemptionMode
+    from refimpl.scheduler import ScheduledSequenceGroup as ScheduledSequenceGroup
+    from refimpl.scheduler import Scheduler as Scheduler
+    from refimpl.scheduler import SchedulerOutputs as SchedulerOutputs
+    from refimpl.scheduler import SchedulingBudget as SchedulingBudget
+    from refimpl.scheduler import SequenceGroupMetadata as SequenceGroupMetadata
     from refimpl.sequence import SamplingParams as SamplingParams
     from refimpl.sequence import Sequence as Sequence
     from refimpl.sequence import SequenceGroup as SequenceGroup
@@ -37,16 +45,24 @@ _MODULE_OF = {  # public name -> the module that defines it
     "BlockSpaceManager": "block_manager",
     "BlockTable": "block",
     "CacheConfig": "config",
+    "CachedBlockAllocator": "allocator",
     "CheckResult": "checks",
     "Device": "block",
     "KVCache": "device.kv_cache",
     "LLM": "serving.engine",
     "LLMEngine": "serving.engine",
+    "LRUEvictor": "evictor",
     "PhysicalTokenBlock": "block",
+    "PreemptionMode": "scheduler",
     "SamplingParams": "sequence",
+    "ScheduledSequenceGroup": "scheduler",
+    "Scheduler": "scheduler",
     "SchedulerConfig": "config",
+    "SchedulerOutputs": "scheduler",
+    "SchedulingBudget": "scheduler",
     "Sequence": "sequence",
     "SequenceGroup": "sequence",
+    "SequenceGroupMetadata": "scheduler",
     "SequenceStatus": "sequence",
     "UncachedBlockAllocator": "allocator",
     "check": "checks",

@@ -7,6 +7,7 @@ that `block_number` names. Everything else in the core is built on this file, an
 from __future__ import annotations
 
 import enum
+from collections.abc import Hashable
 from typing import TypeAlias
 
 
@@ -56,7 +57,7 @@ class PhysicalTokenBlock:
         device: Device,
         block_number: int,
         block_size: int,
-        block_hash: int = -1,
+        block_hash: Hashable = -1,
         num_hashed_tokens: int = 0,
     ) -> None:
         if block_number < 0:
@@ -69,7 +70,7 @@ class PhysicalTokenBlock:
         self.block_hash = block_hash
         self.num_hashed_tokens = num_hashed_tokens
         self.ref_count = 0
-        self.last_accessed = -1
+        self.last_accessed: float = -1
         self.computed = False
 
     def __repr__(self) -> str:

@@ -49,6 +49,11 @@ def _parser() -> argparse.ArgumentParser:
     checks.add_argument("--json", action="store_true", help="as JSON")
     checks.set_defaults(run=_checks)
 
+    bench = commands.add_parser("bench", help="measure what the package costs")
+    what = bench.add_subparsers(title="what", required=True, metavar="WHAT")
+    manager = what.add_parser("manager", help="the block manager's operations")
+    _add_bench_manager_arguments(manager)
+
     release = commands.add_parser("release", help="generate exercises/ from solutions/")
     release.add_argument("--check", action="store_true", help="change nothing; exit 1 where they differ")
     release.set_defaults(run=_release)
@@ -82,6 +87,13 @@ def _checks(args: argparse.Namespace) -> int:
     for row in rows:
         print(f"{row['id']:<24} {row['points']:>4} points   {row['title']}")
     return 0
+
+
+def _add_bench_manager_arguments(parser: argparse.ArgumentParser) -> None:
+    from refimpl.bench import manager
+
+    manager.add_arguments(parser)
+    parser.set_defaults(run=manager.run)
 
 
 def _release(args: argparse.Namespace) -> int:

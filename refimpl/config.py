@@ -5,7 +5,7 @@ Plain records that refuse impossible values; nothing here computes. The block ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 PREEMPTION_MODES = (None, "recompute", "swap")
 POLICIES = ("fcfs", "longest-slowest")
@@ -40,6 +40,9 @@ class CacheConfig:
             raise ValueError(
                 f"gpu_memory_utilization is {self.gpu_memory_utilization}, it must be above 0 and at most 1"
             )
+        for name in ("num_gpu_blocks", "num_cpu_blocks"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, it must be 0 or more")
         if self.swap_space is not None and self.swap_space < 0:
             raise ValueError(f"swap_space is {self.swap_space} GiB, it must be 0 or more")
 
@@ -54,18 +57,25 @@ class SchedulerConfig:
         max_model_len: tokens a sequence, prompt and output together.
         preemption_mode: "recompute", "swap", or None to choose by the number of sequences.
         policy: "fcfs", or "longest-slowest" for the choice of victims.
+        enable_chunked_prefill, num_lookahead_slots: vLLM's flags for what is left out here; as they are.
 
     Raises:
         ValueError: for a value outside its range, or a step too small for one sequence of full length.
+        NotImplementedError: for chunked prefill or lookahead slots.
     """
 
     max_num_batched_tokens: int | None = None
     max_num_seqs: int = 256
-    max_model_len: int = field(kw_only=True)
+    max_model_len: int = 0  # to be given: there is no default that fits every model
     preemption_mode: str | None = None
     policy: str = "fcfs"
+    enable_chunked_prefill: bool = False
+    num_lookahead_slots: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("enable_chunked_prefill", "num_lookahead_slots"):
+            if getattr(self, name):
+                raise NotImplementedError(f"{name} is {getattr(self, name)}, which is left out here: leave it out")
         if self.max_model_len < 1:
             raise ValueError(f"max_model_len is {self.max_model_len}, it must be 1 or more")
         if self.max_num_seqs < 1:

@@ -7,10 +7,9 @@ that grew from its prompt. Block tables are kept by the block manager, never her
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-from refimpl.block import num_required_blocks
 
 
 class SequenceStatus(enum.Enum):
@@ -55,16 +54,16 @@ class SamplingParams:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if self.n < 1:
-            raise ValueError(f"n is {self.n}, it must be 1 or more")
+        for name in ("n", "best_of", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int) and value >= 1):
+                raise ValueError(f"{name} is {value}, it must be a whole number of 1 or more")
         if self.best_of is not None and self.best_of < self.n:
             raise ValueError(f"best_of is {self.best_of}, it must be n ({self.n}) or more")
-        if self.temperature < 0:
-            raise ValueError(f"temperature is {self.temperature}, it must be 0 or more")
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature is {self.temperature}, it must be 0 or more, and finite")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}, it must be above 0 and at most 1")
-        if self.max_tokens < 1:
-            raise ValueError(f"max_tokens is {self.max_tokens}, it must be 1 or more")
 
     @property
     def num_candidates(self) -> int:
@@ -110,7 +109,7 @@ class Sequence:
     @property
     def n_blocks(self) -> int:
         """Logical blocks that the sequence's tokens fill, the newest token included."""
-        return num_required_blocks(len(self._token_ids), self.block_size)
+        return (len(self._token_ids) + self.block_size - 1) // self.block_size  # num_required_blocks, on the hot path
 
     @property
     def prompt_token_ids(self) -> list[int]:
@@ -134,13 +133,14 @@ class Sequence:
         """Tokens generated so far."""
         return len(self._token_ids) - self._prompt_len
 
-    def get_token_ids(self) -> list[int]:
-        """All tokens in order, a copy."""
-        return self._token_ids.copy()
+    def get_token_ids(self, start: int = 0) -> list[int]:
+        """The tokens from position `start` on, in order, a copy."""
+        return self._token_ids[start:]
 
     def append_token_id(self, token_id: int) -> None:
         """One generated token joins the sequence; its length counts it from now on."""
-        _check_token_ids([token_id])
+        if type(token_id) is not int or token_id < 0:
+            raise ValueError(f"token id is {token_id!r}, it must be an int of 0 or more")
         self._token_ids.append(token_id)
 
     def fork(self, new_seq_id: int) -> Sequence:
@@ -204,7 +204,9 @@ class SequenceGroup:
 
     def get_seqs(self, status: SequenceStatus | None = None) -> list[Sequence]:
         """The sequences of one status, or all of them."""
-        return [seq for seq in self._seqs.values() if status is None or seq.status is status]
+        if status is None:
+            return list(self._seqs.values())
+        return [seq for seq in self._seqs.values() if seq.status is status]
 
     def get_unfinished_seqs(self) -> list[Sequence]:
         """The sequences that have not ended."""

@@ -376,14 +376,6 @@ def test_swapping_a_sequence_without_a_table_is_a_key_error():
     refused(manager, KeyError, "sequence 0 has no block table", manager.can_swap_out, group)
 
 
-# What is left out.
-
-
-def test_prefix_caching_says_that_it_is_not_here():
-    with pytest.raises(NotImplementedError, match="prefix caching"):
-        BlockSpaceManager(4, 8, 8, enable_caching=True)
-
-
 def test_without_caching_nothing_counts_as_computed():
     manager = make_manager()
     group = make_group(8)
@@ -402,3 +394,10 @@ def test_impossible_managers_are_refused():
     ):
         with pytest.raises(ValueError, match=said):
             BlockSpaceManager(*arguments)
+
+
+def test_a_sequence_that_counts_in_other_blocks_is_refused():
+    manager = make_manager(block_size=4)
+    group = make_group(40, block_size=16)
+    refused(manager, ValueError, "blocks of 16 tokens, the pool's blocks hold 4", manager.allocate, group)
+    refused(manager, ValueError, "blocks of 16 tokens", manager.can_allocate, group)

@@ -14,7 +14,14 @@ def test_defaults_are_vllms():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("block_size", 0), ("gpu_memory_utilization", 0), ("gpu_memory_utilization", 1.1), ("swap_space", -1)],
+    [
+        ("block_size", 0),
+        ("gpu_memory_utilization", 0),
+        ("gpu_memory_utilization", 1.1),
+        ("swap_space", -1),
+        ("num_gpu_blocks", -1),
+        ("num_cpu_blocks", -2),
+    ],
 )
 def test_impossible_caches_are_refused(field, value):
     with pytest.raises(ValueError, match=f"{field} is {value}"):
@@ -24,7 +31,7 @@ def test_impossible_caches_are_refused(field, value):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"max_model_len": 0}, "max_model_len is 0"),
+        ({}, "max_model_len is 0, it must be 1 or more"),
         ({"max_model_len": 8, "max_num_seqs": 0}, "max_num_seqs is 0"),
         (
             {"max_model_len": 64, "max_num_batched_tokens": 63},
@@ -43,3 +50,8 @@ def test_impossible_schedulers_are_refused(flags, said):
 def test_edges_are_allowed():
     CacheConfig(block_size=1, gpu_memory_utilization=1, swap_space=0)
     SchedulerConfig(max_model_len=64, max_num_batched_tokens=64, max_num_seqs=64, preemption_mode="swap")
+
+
+def test_limits_may_be_given_by_position():
+    config = SchedulerConfig(2048, 256, 1024)
+    assert (config.max_num_batched_tokens, config.max_num_seqs, config.max_model_len) == (2048, 256, 1024)

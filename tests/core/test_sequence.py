@@ -29,6 +29,10 @@ def test_a_fork_grows_apart_from_its_parent():
     assert (parent.get_token_ids(), child.get_token_ids()) == ([1, 2, 3], [1, 2, 3, 4])
 
 
+def test_tokens_from_a_position_on():
+    assert Sequence(0, [1, 2, 3], block_size=2).get_token_ids(1) == [2, 3]
+
+
 @pytest.mark.parametrize("bad", [-1, 1.0, "1", None, True])
 def test_token_ids_are_non_negative_ints(bad):
     with pytest.raises(ValueError, match="position 1"):
@@ -107,7 +111,16 @@ def test_a_group_without_sequences_is_refused():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("n", 0), ("best_of", 0), ("temperature", -0.1), ("top_p", 0.0), ("top_p", 1.5), ("max_tokens", 0)],
+    [
+        ("n", 0),
+        ("best_of", 0),
+        ("temperature", -0.1),
+        ("top_p", 0.0),
+        ("top_p", 1.5),
+        ("max_tokens", 0),
+        ("max_tokens", 1.5),
+        ("temperature", float("inf")),
+    ],
 )
 def test_impossible_sampling_is_refused(field, value):
     with pytest.raises(ValueError, match=f"{field} is {value}"):

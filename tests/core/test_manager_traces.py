@@ -10,7 +10,7 @@ import pytest
 
 from refimpl import BlockSpaceManager, Sequence, SequenceGroup, SequenceStatus
 
-TRACES = sorted((Path(__file__).parents[1] / "data/traces/manager").glob("u*.jsonl"))
+TRACES = sorted((Path(__file__).parents[1] / "data/traces/manager").glob("*.jsonl"))
 STATUS = {
     "WAITING": SequenceStatus.WAITING,
     "RUNNING": SequenceStatus.RUNNING,
@@ -121,8 +121,8 @@ class Replay:
         self.manager.reset()
 
 
-def test_all_recordings_without_prefix_caching_are_here():
-    assert len(TRACES) == 19
+def test_all_recordings_are_here():
+    assert len(TRACES) == 88
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
