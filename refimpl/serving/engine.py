@@ -75,6 +75,10 @@ class LLMEngine:
         self, model: LoadedModel, cache_config: CacheConfig, scheduler_config: SchedulerConfig, *, seed: int = 0
     ) -> None:
         network, num_gpu_blocks = model.network, cache_config.num_gpu_blocks
+        if cache_config.enable_prefix_caching:
+            raise NotImplementedError(
+                "this engine has no prefix caching yet, it computes every prompt in full: leave enable_prefix_caching out"
+            )
         if num_gpu_blocks is None:
             raise ValueError("num_gpu_blocks is None, the engine needs to know the size of the pool")
         _check_max_model_len(scheduler_config.max_model_len, num_gpu_blocks, cache_config.block_size, network.config)
@@ -87,9 +91,7 @@ class LLMEngine:
         self._running: list[_Request] = []
         sizes = (num_gpu_blocks, cache_config.num_cpu_blocks or 0)
         self.kv_cache = _new_kv_cache(network, *sizes, cache_config.block_size)
-        self.block_manager = BlockSpaceManager(
-            cache_config.block_size, *sizes, enable_caching=cache_config.enable_prefix_caching
-        )
+        self.block_manager = BlockSpaceManager(cache_config.block_size, *sizes)
 
     def add_request(self, request_id: str, prompt: Prompt, sampling_params: SamplingParams) -> None:
         """Queue a request.
@@ -280,7 +282,7 @@ class LLM:
         max_model_len: tokens a sequence; what the model and the pool can hold when left out.
         max_num_seqs: sequences at once.
         max_num_batched_tokens: prompt tokens a step.
-        enable_prefix_caching: not in this version.
+        enable_prefix_caching: not in this engine yet.
         seed: for requests that bring no seed of their own.
 
     Raises:
