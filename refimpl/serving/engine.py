@@ -77,7 +77,8 @@ class LLMEngine:
         network, num_gpu_blocks = model.network, cache_config.num_gpu_blocks
         if cache_config.enable_prefix_caching:
             raise NotImplementedError(
-                "this engine has no prefix caching yet, it computes every prompt in full: leave enable_prefix_caching out"
+                "this engine has no prefix caching yet and computes every prompt in full: "
+                "leave enable_prefix_caching out"
             )
         if num_gpu_blocks is None:
             raise ValueError("num_gpu_blocks is None, the engine needs to know the size of the pool")

@@ -77,10 +77,10 @@ def called(node: ast.AST) -> str:
 
 
 def outside_functions(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what runs when a cell runs: `node` and all below it but for functions, which wait for a call."""
+    """Yield `node` and what runs with it: all below it but the bodies of functions, which wait for a call."""
     yield node
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        for child in ast.iter_child_nodes(node):
             yield from outside_functions(child)
 
 

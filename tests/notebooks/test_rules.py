@@ -442,6 +442,14 @@ def test_a_good_notebook_obeys_every_rule(folder: str) -> None:
         (rules.tags_are_known, one(source=WIDGET, tags=(rules.IGNORED,))),
         (rules.ignored_cells_hide_nothing_else, one(source=WIDGET, tags=(rules.IGNORED,))),
         (rules.ignored_cells_hide_nothing_else, one(source="print(2 + 2)\nfree(2)")),
+        *(
+            (rules.ignored_cells_hide_nothing_else, one(source=source, tags=(rules.IGNORED,)))
+            for source in (
+                "@interact\ndef show(n=5):\n    print(n)",
+                "out = Output()\nslider.observe(show)",
+                "view = interactive(show, n=5)\nview",
+            )
+        ),
         (
             rules.ignored_cells_hide_nothing_else,
             one(source="out = Output()\nslider.observe(show)\ndisplay(out, VBox([slider]))", tags=(rules.IGNORED,)),
@@ -466,6 +474,10 @@ def test_a_good_notebook_obeys_every_rule(folder: str) -> None:
             ),
         ),
         (rules.widget_cells_are_ignored, one(source="from ipywidgets import interact, Output")),
+        (
+            rules.widget_cells_are_ignored,
+            one(source="out = Output()\nwith out:\n    clear_output()", tags=(rules.IGNORED,)),
+        ),
         (rules.figures_are_asserted, one(shown(**PNG), source="assert pool.free == 3, 'of 4'\ndraw(pool)")),
         (rules.figures_are_asserted, one(shown(text_html="<svg/>"), source="draw(pool)")),
         (rules.links_lead_somewhere, says("[paper](https://arxiv.org/abs/2309.06180), [above](#a-title), `[a](b.c)`")),
@@ -503,6 +515,8 @@ def test_links_are_followed_from_where_the_notebook_lies(tmp_path: Path) -> None
     cell_of(nb, "words").attachments = {"pool.png": {"image/png": "aGVsbG8="}}
     assert rules.links_lead_somewhere(nb, tmp_path / "notebooks" / LESSON.name) == []
     assert len(rules.links_lead_somewhere(nb, tmp_path / LESSON.name)) == 1
+    (tmp_path / "my_work").mkdir()
+    assert rules.links_lead_somewhere(says("[yours](my_work)"), tmp_path / LESSON.name), "others have no such folder"
 
 
 def test_steps_and_points_must_be_those_of_the_checks() -> None:
