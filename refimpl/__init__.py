@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from refimpl.device.kv_cache import KVCache as KVCache
     from refimpl.device.kv_cache import slot_mapping as slot_mapping
     from refimpl.evictor import LRUEvictor as LRUEvictor
+    from refimpl.prefix_hash import BlockHash as BlockHash
     from refimpl.scheduler import PreemptionMode as PreemptionMode
     from refimpl.scheduler import ScheduledSequenceGroup as ScheduledSequenceGroup
     from refimpl.scheduler import Scheduler as Scheduler
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _MODULE_OF = {  # public name -> the module that defines it
     "AllocStatus": "block_manager",
+    "BlockHash": "prefix_hash",
     "BlockSpaceManager": "block_manager",
     "BlockTable": "block",
     "CacheConfig": "config",

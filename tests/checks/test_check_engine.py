@@ -17,10 +17,10 @@ from learners import allocate, allocator, free, share_block_table, subject, wast
 import refimpl
 from refimpl import Device, PhysicalTokenBlock, UncachedBlockAllocator
 from refimpl.checks import CheckResult, add_to_class, check, steps
-from refimpl.checks.engine import examine
+from refimpl.checks.engine import TIME_LIMIT, examine
 from refimpl.checks.step import History, Log, Step, World
 
-SOON = 0.3  # seconds; the time limit in most tests
+SOON = 1.0  # seconds; the time limit for answers that never return, of which most is left to a loaded machine
 
 STEPS = list(steps().values())
 by_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.exercise_id)
@@ -30,12 +30,12 @@ def stub(*args: Any) -> Any:
     raise NotImplementedError()
 
 
-def allocate_check(answer: Callable[..., Any], **methods: Any) -> CheckResult:
-    return examine(steps()["03-allocate"], allocator(allocate=answer, **methods), time_limit=SOON)
+def allocate_check(answer: Callable[..., Any], time_limit: float = TIME_LIMIT, **methods: Any) -> CheckResult:
+    return examine(steps()["03-allocate"], allocator(allocate=answer, **methods), time_limit)
 
 
-def free_check(answer: Callable[..., Any]) -> CheckResult:
-    return examine(steps()["03-free"], allocator(free=answer), time_limit=SOON)
+def free_check(answer: Callable[..., Any], time_limit: float = TIME_LIMIT) -> CheckResult:
+    return examine(steps()["03-free"], allocator(free=answer), time_limit)
 
 
 @pytest.fixture(autouse=True)
@@ -357,7 +357,7 @@ def spin_and_catch(*args: Any) -> Any:
 def test_an_endless_loop_is_stopped_after_ten_seconds_and_named(capfd: pytest.CaptureFixture[str]) -> None:
     start = time.monotonic()
     result = check("03-free", allocator(free=spin))
-    assert 10 <= time.monotonic() - start < 11.5
+    assert 10 <= time.monotonic() - start < 13
     assert (result.outcome, repr(result)) == ("timed out", "0.0")
     assert capfd.readouterr() == (result.sentence + "\n", "")
     assert result.message == (
@@ -393,7 +393,7 @@ def test_code_that_cannot_be_stopped_is_left_and_said_to_run_on() -> None:
                 pass
 
     for answer in (sleeps, catches_while_it_sleeps):
-        result = free_check(answer)
+        result = free_check(answer, SOON)
         assert result.outcome == "timed out"
         assert result.message.endswith("It could not be stopped and still runs: restart the kernel.")
     awake.set()
@@ -403,7 +403,7 @@ def test_a_loop_that_ends_only_for_some_pools_is_named_where_it_is_stuck() -> No
     def answer(self: Any, *_: Any) -> Any:
         return spin() if len(self.free_blocks) == 1 else allocate(self)
 
-    result = allocate_check(answer)
+    result = allocate_check(answer, SOON)
     assert result.outcome == "timed out"
     assert result.trace[-1] == "c = allocator.allocate()    # did not return"
 
@@ -413,7 +413,7 @@ def test_what_was_printed_before_the_end_is_kept() -> None:
         print("before the loop")
         spin()
 
-    assert allocate_check(answer).printed == "before the loop\n"
+    assert allocate_check(answer, SOON).printed == "before the loop\n"
 
 
 # Not yours.
@@ -473,7 +473,7 @@ def test_every_step_whose_answer_refimpl_has_refuses_it() -> None:
 
 def test_the_reference_is_whole_after_a_check_that_ran_out_of_time() -> None:
     code = UncachedBlockAllocator.free.__code__
-    assert free_check(spin).outcome == "timed out"
+    assert free_check(spin, SOON).outcome == "timed out"
     assert UncachedBlockAllocator.free.__code__ is code
 
 
