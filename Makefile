@@ -10,7 +10,8 @@ ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 lab: .venv work
 	@echo "JupyterLab is starting. If no browser opens, open the address with ?token= that it prints below."
-	$(BIN)/python -m jupyterlab $(ROOT_FLAG) notebooks/00_start_here.ipynb
+	@$(BIN)/python -m jupyterlab $(ROOT_FLAG) --ServerApp.root_dir="$(CURDIR)" --ServerApp.log_level=WARN \
+		--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
 test: .venv
 	$(BIN)/python -m pytest
