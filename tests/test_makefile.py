@@ -88,3 +88,12 @@ def test_clean_keeps_a_learners_work(checkout):
     make(checkout, "clean")
     assert not (checkout / ".venv").exists()
     assert (checkout / "my_work").exists()
+
+
+def test_lab_serves_the_whole_course_and_opens_the_start_notebook():
+    """Dry run: what it would start. The file browser has to show my_work/, which lies beside notebooks/."""
+    command = make(ROOT, "lab", "--dry-run", "PYTHON=python3").stdout
+    assert f'--ServerApp.root_dir="{ROOT}"' in command
+    assert "default_url=/lab/tree/notebooks/00_start_here.ipynb" in command
+    assert ("--allow-root" in command) is (os.getuid() == 0)
+    assert (ROOT / "notebooks/00_start_here.ipynb").exists()
