@@ -12,7 +12,16 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from refimpl import AllocStatus, CacheConfig, SamplingParams, SchedulerConfig, Sequence, SequenceGroup, prefix_hash
+from refimpl import (
+    AllocStatus,
+    CacheConfig,
+    SamplingParams,
+    SchedulerConfig,
+    Sequence,
+    SequenceGroup,
+    num_required_blocks,
+    prefix_hash,
+)
 from refimpl import SequenceStatus as Status
 from refimpl.scheduler import Scheduler
 from tests.core.checked_manager import CALLS, EVENTS, CheckedManager, Worker
@@ -255,8 +264,8 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @initialize(
         block_size=st.sampled_from((1, 2, 3, 4)),
-        num_gpu_blocks=st.sampled_from((1, 2, 4, 6, 8, 10, 12, 14)),
-        num_cpu_blocks=st.sampled_from((0, 1, 4, 10)),
+        num_gpu_blocks=st.sampled_from((1, 2, 4, 6, 8, 10, 12, 14, 20)),
+        num_cpu_blocks=st.sampled_from((0, 2, 6, 12, 20)),
         watermark=st.sampled_from((0, 0.01, 0.1, 0.29, 0.5)),
         mode=st.sampled_from((None, "recompute", "swap")),
         policy=st.sampled_from(("fcfs", "fcfs", "longest-slowest")),
@@ -290,6 +299,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.outputs_wanted = {}  # request_id -> tokens of each sequence
         self.num_seqs = self.now = self.idle_steps = 0
         self.steps_left = 1
+        self.early_end = 0.03
         self.sound = True
 
     def allow_steps(self, seq_group):
@@ -317,11 +327,13 @@ class SchedulerMachine(RuleBasedStateMachine):
     def arrive(self):
         for _ in range(self.rng.randint(1, 3)):
             self.now += self.rng.randrange(2)
-            self.add(self.rng.choice((1, 1, 1, 2, 3)), self.rng.randint(1, 12))
+            known = [seq.get_token_ids() for group in self.groups[-6:] for seq in group.seqs]
+            longest = self.max_len + 1 if self.rng.random() < 0.1 else self.max_len // 2
+            prompt = prompt_for(self.rng, self.manager.block_size, known, longest)
+            self.add(prompt, n=self.rng.choice((1, 1, 1, 2, 3)), output=self.rng.randint(1, 12))
 
-    def add(self, n, output):
-        known = [seq.get_token_ids() for group in self.groups[-6:] for seq in group.seqs]
-        prompt = prompt_for(self.rng, self.manager.block_size, known, self.max_len + 1)
+    def add(self, prompt, n, output):
+        """Queue a request for `n` sequences of `output` tokens; the group, or None where it is refused."""
         seq = Sequence(self.num_seqs, prompt, self.manager.block_size)
         self.num_seqs += 1
         params = SamplingParams(best_of=n, max_tokens=output)
@@ -330,11 +342,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         if n > self.max_num_seqs:
             with pytest.raises(ValueError):
                 self.scheduler.add_seq_group(group)
-            return
+            return None
         self.scheduler.add_seq_group(group)
         self.groups.append(group)
         self.outputs_wanted[group.request_id] = output
         self.allow_steps(group)
+        return group
 
     def abort(self):
         CALLS["abort_seq_group"] += 1
@@ -355,12 +368,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         CALLS["schedule"] += 1
         self.now += self.rng.randrange(2)
         waiting, running, swapped = [list(queue) for queue in self.queues()]
+        head, hopeless = self.admissible_head(), self.hopeless()
         metadata, outputs = self.scheduler.schedule(now=self.now)
         scheduled = [item.seq_group for item in outputs.scheduled_seq_groups]
         for decision in outputs.decisions:
             EVENTS[f"scheduler: {decision.action}"] += 1
         self.check_budget(metadata, outputs)
         self.check_order(waiting, running, swapped, scheduled, outputs)
+        assert head is None or head in scheduled, "the head of the waiting queue had room and was left"
+        assert set(outputs.ignored_seq_groups) <= hopeless, "a request was ignored that could have run"
+        self.check_nobody_forgotten(outputs)
         self.check_progress(outputs)
         prompts, decodes = {}, []
         for told in metadata:
@@ -391,7 +408,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         for seq in group.get_seqs(Status.RUNNING):
             seq.append_token_id(token if same else self.rng.randrange(2))
             full = seq.get_len() >= self.max_len or seq.get_output_len() >= self.outputs_wanted[group.request_id]
-            if full or self.rng.random() < 0.03:
+            if full or self.rng.random() < self.early_end:
                 seq.status = Status.FINISHED_STOPPED
                 self.scheduler.free_seq(seq)
 
@@ -426,6 +443,45 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert left[: len(back)] == back, "recomputed requests come back at the front"
         if self.scheduler.scheduler_config.policy == "fcfs":
             assert [g.arrival_time for g in back] == sorted(g.arrival_time for g in back)
+
+    def has_room(self, group, status, num_tokens, num_batched_tokens):
+        may_run = sum(other.get_max_num_running_seqs() for other in self.scheduler.running)
+        return (
+            status is AllocStatus.OK
+            and num_batched_tokens + num_tokens <= self.token_budget
+            and may_run + group.get_max_num_running_seqs() <= self.max_num_seqs
+        )
+
+    def waiting_len(self, group):
+        return group.get_seqs(Status.WAITING)[0].get_len()
+
+    def admissible_head(self):
+        """The first that waits, if the next step has to run it."""
+        if self.scheduler.swapped or not self.scheduler.waiting:
+            return None
+        head = self.scheduler.waiting[0]
+        fits = self.has_room(head, self.manager.can_allocate(head), self.waiting_len(head), 0)
+        return head if fits and self.waiting_len(head) <= self.max_len else None
+
+    def hopeless(self):
+        """The groups that could not run even alone, as things are; one that is preempted in this step may join."""
+        never = AllocStatus.NEVER
+        waiting = {g for g in self.scheduler.waiting if self.manager.can_allocate(g) is never}
+        swapped = {g for g in self.scheduler.swapped if self.manager.can_swap_in(g) is never}
+        return waiting | swapped | {g for g in self.scheduler.waiting if self.waiting_len(g) > self.max_len}
+
+    def check_nobody_forgotten(self, outputs):
+        """Whoever is first of those left behind had no room."""
+        tokens = outputs.num_batched_tokens
+        if outputs.num_prefill_groups and self.scheduler.waiting:
+            head = self.scheduler.waiting[0]
+            fits = self.has_room(head, self.manager.can_allocate(head), self.waiting_len(head), tokens)
+            assert not fits or self.waiting_len(head) > self.max_len
+        nobody_made_room = not (outputs.preempted or outputs.aborted_seq_groups)
+        if not outputs.num_prefill_groups and self.scheduler.swapped and nobody_made_room:
+            head = self.scheduler.swapped[0]
+            num_tokens = head.num_seqs(Status.SWAPPED)
+            assert not self.has_room(head, self.manager.can_swap_in(head), num_tokens, tokens)
 
     def check_progress(self, outputs):
         self.steps_left -= 1
@@ -476,6 +532,31 @@ TestManager = ManagerMachine.TestCase
 TestCachingManager = CachingManagerMachine.TestCase
 TestScheduler = SchedulerMachine.TestCase
 TestCachingScheduler = CachingSchedulerMachine.TestCase
+
+
+@pytest.mark.parametrize("length", [4, 5, 8, 9])
+@pytest.mark.parametrize("mode", ["recompute", "swap"])
+@pytest.mark.parametrize("machine_class", [SchedulerMachine, CachingSchedulerMachine])
+def test_preempted_at_a_block_boundary_and_back(machine_class, mode, length):
+    """D3: at B, B + 1, 2B and 2B + 1 tokens, the newest not computed yet; what comes back reads its own tokens."""
+    old_prompt = [7] * (-length % 4 + 4)  # opens a block just when the young sequence has `length` tokens
+    num_blocks = num_required_blocks(len(old_prompt) + length - 3, 4) + num_required_blocks(length - 1, 4)
+    machine = machine_class()
+    machine.build(4, num_blocks, num_blocks, 0, mode, "fcfs", max_num_seqs=4, max_blocks=6, spare_tokens=0, seed=1)
+    machine.early_end = 0
+    machine.add(old_prompt, n=1, output=length)
+    (young,) = machine.add([1, 2, 3], n=1, output=length).seqs
+    machine.step()
+    while young.status is Status.RUNNING:
+        machine.step()
+    assert young.get_len() == length
+    assert young.status is (Status.WAITING if mode == "recompute" else Status.SWAPPED)
+    while young.status is not Status.RUNNING:
+        machine.step()
+    assert young.get_len() == length + 1
+    assert len(machine.manager.get_block_table(young)) == num_required_blocks(length, 4)
+    machine.teardown()
+    assert young.get_output_len() == length
 
 
 def test_the_machines_met_everything():
