@@ -24,7 +24,7 @@ from refimpl import (
 )
 from refimpl import SequenceStatus as Status
 from refimpl.scheduler import Scheduler
-from tests.core.checked_manager import CALLS, EVENTS, CheckedManager, Worker
+from tests.core.checked_manager import CALLS, EVENTS, CheckedManager, Worker, ids, tokens_of
 
 SEEDS = st.integers(0, 2**16)
 MANAGER_CALLS = ("decode",) * 10 + ("arrive", "admit", "swap_out", "swap_in") * 3
@@ -447,41 +447,45 @@ class SchedulerMachine(RuleBasedStateMachine):
     def has_room(self, group, status, num_tokens, num_batched_tokens):
         may_run = sum(other.get_max_num_running_seqs() for other in self.scheduler.running)
         return (
-            status is AllocStatus.OK
+            status == "OK"
             and num_batched_tokens + num_tokens <= self.token_budget
             and may_run + group.get_max_num_running_seqs() <= self.max_num_seqs
         )
 
-    def waiting_len(self, group):
-        return group.get_seqs(Status.WAITING)[0].get_len()
+    def admission(self, group):
+        """The model's answer for a group that waits, and the tokens of its prompt."""
+        tokens = tokens_of(group.get_seqs(Status.WAITING)[0])
+        return self.manager.model.can_allocate([(None, tokens)]), len(tokens)
+
+    def return_of(self, group):
+        """The model's answer for a group that is swapped out, and the tokens that it computes in its first step."""
+        num_swapped = group.num_seqs(Status.SWAPPED)
+        return self.manager.model.can_swap_in(ids(group.get_unfinished_seqs()), num_swapped), num_swapped
 
     def admissible_head(self):
         """The first that waits, if the next step has to run it."""
         if self.scheduler.swapped or not self.scheduler.waiting:
             return None
         head = self.scheduler.waiting[0]
-        fits = self.has_room(head, self.manager.can_allocate(head), self.waiting_len(head), 0)
-        return head if fits and self.waiting_len(head) <= self.max_len else None
+        status, num_tokens = self.admission(head)
+        return head if num_tokens <= self.max_len and self.has_room(head, status, num_tokens, 0) else None
 
     def hopeless(self):
-        """The groups that could not run even alone, as things are; one that is preempted in this step may join."""
-        never = AllocStatus.NEVER
-        waiting = {g for g in self.scheduler.waiting if self.manager.can_allocate(g) is never}
-        swapped = {g for g in self.scheduler.swapped if self.manager.can_swap_in(g) is never}
-        return waiting | swapped | {g for g in self.scheduler.waiting if self.waiting_len(g) > self.max_len}
+        """The groups that could not run even alone."""
+        asked = [(group, *self.admission(group)) for group in self.scheduler.waiting]
+        waiting = {group for group, status, num_tokens in asked if status == "NEVER" or num_tokens > self.max_len}
+        return waiting | {group for group in self.scheduler.swapped if self.return_of(group)[0] == "NEVER"}
 
     def check_nobody_forgotten(self, outputs):
         """Whoever is first of those left behind had no room."""
         tokens = outputs.num_batched_tokens
         if outputs.num_prefill_groups and self.scheduler.waiting:
             head = self.scheduler.waiting[0]
-            fits = self.has_room(head, self.manager.can_allocate(head), self.waiting_len(head), tokens)
-            assert not fits or self.waiting_len(head) > self.max_len
+            assert not self.has_room(head, *self.admission(head), tokens), "a prompt that had room was left"
         nobody_made_room = not (outputs.preempted or outputs.aborted_seq_groups)
         if not outputs.num_prefill_groups and self.scheduler.swapped and nobody_made_room:
             head = self.scheduler.swapped[0]
-            num_tokens = head.num_seqs(Status.SWAPPED)
-            assert not self.has_room(head, self.manager.can_swap_in(head), num_tokens, tokens)
+            assert not self.has_room(head, *self.return_of(head), tokens), "a swapped group that had room was left"
 
     def check_progress(self, outputs):
         self.steps_left -= 1
