@@ -28,7 +28,7 @@ from tests.core.checked_manager import CALLS, EVENTS, CheckedManager, Worker, id
 
 SEEDS = st.integers(0, 2**16)
 MANAGER_CALLS = ("decode",) * 10 + ("arrive", "admit", "swap_out", "swap_in") * 3
-MANAGER_CALLS += ("fork", "finish", "recompute") * 2 + ("misuse", "reset")
+MANAGER_CALLS += ("fork", "finish", "recompute", "ask_for_a_common_prefix") * 2 + ("misuse", "reset")
 SCHEDULER_CALLS = ("run",) * 4 + ("arrive",) * 2 + ("abort",)
 
 
@@ -211,6 +211,12 @@ class ManagerMachine(RuleBasedStateMachine):
         except ValueError:
             return
         set_status(group, Status.SWAPPED, Status.RUNNING)
+
+    def ask_for_a_common_prefix(self):
+        """Over sequences of several groups and on both devices, some without a table, or over none at all."""
+        seqs = [seq for group in self.groups for seq in group.seqs]
+        self.rng.shuffle(seqs)
+        self.manager.get_common_computed_block_ids(seqs[: self.rng.randrange(4)])
 
     def misuse(self):
         """What has to be refused, or do nothing, whatever the state."""
