@@ -393,6 +393,19 @@ def test_a_slot_freed_by_a_swap_may_be_the_target_of_a_copy():
     assert [target for _, target in outputs.blocks_to_copy] == [freed]
 
 
+def test_what_has_ended_neither_runs_nor_makes_room():
+    """Whether or not anybody has called free_finished_seq_groups."""
+    engine = Engine(4)
+    first, last = engine.add("1", 8), engine.add("2", 8)
+    engine.scheduler.schedule(0.0)
+    engine.finish(last.seqs[0])
+    first.seqs[0].append_token_id(7)
+    engine.fill()
+    outputs = engine.step()
+    assert (actions(outputs), ran(outputs)) == ([("recompute", "1")], [])
+    assert engine.queues() == (["1"], [], [])
+
+
 # Making room by swapping, and coming back.
 
 
