@@ -9,7 +9,7 @@ settings.register_profile(
     "ci", max_examples=100, stateful_step_count=40, derandomize=True, deadline=None, suppress_health_check=SLOW_IS_FINE
 )
 settings.register_profile(
-    "nightly", max_examples=800, stateful_step_count=100, deadline=None, suppress_health_check=SLOW_IS_FINE
+    "nightly", max_examples=400, stateful_step_count=100, deadline=None, suppress_health_check=SLOW_IS_FINE
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

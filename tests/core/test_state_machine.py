@@ -20,9 +20,9 @@ from refimpl import (
     Sequence,
     SequenceGroup,
     num_required_blocks,
-    prefix_hash,
 )
 from refimpl import SequenceStatus as Status
+from refimpl.prefix_hash import PrefixKeys
 from refimpl.scheduler import Scheduler
 from tests.core.checked_manager import CALLS, EVENTS, CheckedManager, Worker, ids, tokens_of
 
@@ -50,19 +50,22 @@ class ManagerMachine(RuleBasedStateMachine):
 
     caching = False
     sound = False  # set up, and nothing has failed
+    patch = None
 
     @initialize(
         block_size=st.sampled_from((1, 2, 3, 4)),
         num_gpu_blocks=st.integers(1, 14),
         num_cpu_blocks=st.integers(0, 8),
         watermark=st.sampled_from((0, 0.01, 0.1, 0.29, 0.5)),
-        spare_keys=st.sampled_from((1, prefix_hash.SPARE_KEYS)),
+        forgets_at_once=st.booleans(),
         seed=SEEDS,
     )
-    def build(self, block_size, num_gpu_blocks, num_cpu_blocks, watermark, spare_keys, seed):
+    def build(self, block_size, num_gpu_blocks, num_cpu_blocks, watermark, forgets_at_once, seed):
         self.rng = random.Random(seed)
-        with mock.patch.object(prefix_hash, "SPARE_KEYS", spare_keys):
-            self.manager = CheckedManager(block_size, num_gpu_blocks, num_cpu_blocks, watermark, self.caching)
+        self.manager = CheckedManager(block_size, num_gpu_blocks, num_cpu_blocks, watermark, self.caching)
+        if forgets_at_once:  # instead of after a thousand prefixes
+            self.patch = mock.patch.object(PrefixKeys, "has_many", return_value=True)
+            self.patch.start()
         self.worker = Worker(self.manager)
         self.block_size = block_size
         self.groups = []  # unfinished ones
@@ -249,8 +252,14 @@ class ManagerMachine(RuleBasedStateMachine):
         self.groups.clear()
 
     def teardown(self):
-        if not self.sound:
-            return
+        try:
+            if self.sound:
+                self.end_all()
+        finally:
+            if self.patch:
+                self.patch.stop()
+
+    def end_all(self):
         self.compute()
         for group in list(self.groups):
             for seq in group.get_unfinished_seqs():
@@ -375,12 +384,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.now += self.rng.randrange(2)
         waiting, running, swapped = [list(queue) for queue in self.queues()]
         head, hopeless = self.admissible_head(), self.hopeless()
+        length_of = {group: sum(seq.get_len() for seq in group.get_unfinished_seqs()) for group in running}
         metadata, outputs = self.scheduler.schedule(now=self.now)
         scheduled = [item.seq_group for item in outputs.scheduled_seq_groups]
         for decision in outputs.decisions:
             EVENTS[f"scheduler: {decision.action}"] += 1
         self.check_budget(metadata, outputs)
         self.check_order(waiting, running, swapped, scheduled, outputs)
+        if not outputs.num_prefill_groups:
+            self.check_victims(running, length_of, scheduled)
         assert head is None or head in scheduled, "the head of the waiting queue had room and was left"
         assert set(outputs.ignored_seq_groups) <= hopeless, "a request was ignored that could have run"
         self.check_nobody_forgotten(outputs)
@@ -441,14 +453,22 @@ class SchedulerMachine(RuleBasedStateMachine):
         by_age = sorted(swapped, key=lambda group: group.arrival_time)
         gone = [group for group in by_age if group not in self.scheduler.swapped]
         assert gone == by_age[: len(gone)], "somebody was overtaken in the swapped queue"
-        oldest = min(running, key=lambda group: group.arrival_time, default=None)
-        if oldest is not None and oldest not in scheduled:
-            assert not any(group in scheduled for group in running), "the oldest had to make room for a younger one"
-            assert outputs.preempted or ended
         back = [group for group in left if group not in waiting]
         assert left[: len(back)] == back, "recomputed requests come back at the front"
         if self.scheduler.scheduler_config.policy == "fcfs":
             assert [g.arrival_time for g in back] == sorted(g.arrival_time for g in back)
+
+    def check_victims(self, running, length_of, scheduled):
+        """The newest make room, so that the oldest runs; or the longest of those who are younger than who needs it."""
+        by_age = sorted(running, key=lambda group: group.arrival_time)
+        kept = [group for group in by_age if group in scheduled]
+        if self.scheduler.scheduler_config.policy == "fcfs":
+            assert kept == by_age[: len(kept)], "somebody had to make room for a younger one"
+            return
+        assert kept[:1] == by_age[:1] or not kept, "the oldest had to make room for a younger one"
+        for i, victim in enumerate(by_age):
+            spared = [group for group in by_age[i + 1 :] if group in kept] if victim not in kept else []
+            assert all(length_of[group] <= length_of[victim] for group in spared), "a longer one was spared"
 
     def has_room(self, group, status, num_tokens, num_batched_tokens):
         may_run = sum(other.get_max_num_running_seqs() for other in self.scheduler.running)
