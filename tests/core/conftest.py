@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 
 SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 settings.register_profile(
-    "ci", max_examples=100, stateful_step_count=40, derandomize=True, deadline=None, suppress_health_check=SLOW_IS_FINE
+    "ci", max_examples=50, stateful_step_count=70, derandomize=True, deadline=None, suppress_health_check=SLOW_IS_FINE
 )
 settings.register_profile(
     "nightly", max_examples=400, stateful_step_count=100, deadline=None, suppress_health_check=SLOW_IS_FINE
