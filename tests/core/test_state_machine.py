@@ -37,10 +37,12 @@ class NothingToDo(Exception):
 
 
 def prompt_for(rng, block_size, known, longest):
-    """Tokens 0 and 1 of a length about a block boundary; half the time beginning as a sequence that is known does."""
+    """Tokens 0 and 1 of a length about a block boundary; often beginning as a known sequence, or its very prompt."""
+    if known and rng.random() < 0.3:
+        return rng.choice(known).prompt_token_ids[:longest]
     boundary = rng.randrange(4) * block_size
     length = max(1, min(boundary + rng.choice((-1, 0, 1, 2)), longest))
-    begin = rng.choice(known) if known and rng.random() < 0.5 else []
+    begin = rng.choice(known).get_token_ids() if known and rng.random() < 0.5 else []
     tokens = begin[: rng.choice((length, len(begin)))] + [rng.randrange(2) for _ in range(length)]
     return tokens[: length if rng.random() < 0.7 else longest]
 
@@ -123,7 +125,7 @@ class ManagerMachine(RuleBasedStateMachine):
     def arrive(self):
         if len(self.groups) > 7:
             return
-        known = [seq.get_token_ids() for group in self.groups for seq in group.seqs]
+        known = [seq for group in self.groups for seq in group.seqs]
         prompt = prompt_for(self.rng, self.block_size, known, 5 * self.block_size)
         seqs = [Sequence(self.new_id(), prompt, self.block_size) for _ in range(self.rng.choice((1, 1, 2, 3)))]
         self.groups.append(SequenceGroup(f"r{seqs[0].seq_id}", seqs))
@@ -342,7 +344,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def arrive(self):
         for _ in range(self.rng.randint(1, 3)):
             self.now += self.rng.randrange(2)
-            known = [seq.get_token_ids() for group in self.groups[-6:] for seq in group.seqs]
+            known = [seq for group in self.groups[-6:] for seq in group.seqs]
             longest = self.max_len + 1 if self.rng.random() < 0.1 else self.max_len // 2
             prompt = prompt_for(self.rng, self.manager.block_size, known, longest)
             self.add(prompt, n=self.rng.choice((1, 1, 1, 2, 3)), output=self.rng.randint(1, 12))
