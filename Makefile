@@ -6,7 +6,7 @@ MIN_PYTHON := $(shell sed -n 's/^requires-python = ">=\([0-9.]*\)"/\1/p' pyproje
 BIN := .venv/bin
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test repeat lint exercises notebooks work lock clean .venv
+.PHONY: lab test repeat coverage nightly lint exercises notebooks work lock clean .venv
 
 lab: .venv work
 	@echo "JupyterLab is starting. If no browser opens, open the address with ?token= that it prints below."
@@ -20,6 +20,16 @@ test: .venv
 # Strict nbval three times under each of two hash seeds: the same result each time.
 repeat: .venv
 	$(BIN)/python tests/notebooks/repeat_nbval.py
+
+# Every branch of the core is taken by the core's own tests.
+CORE := refimpl/block.py,refimpl/sequence.py,refimpl/config.py,refimpl/prefix_hash.py,refimpl/evictor.py,refimpl/allocator.py,refimpl/block_manager.py,refimpl/scheduler.py
+coverage: .venv
+	$(BIN)/python -m coverage run --branch --include=$(CORE) -m pytest -q tests/core
+	$(BIN)/python -m coverage report --show-missing --fail-under=100
+
+# Random lives of requests, 200,000 operations and more: minutes.
+nightly: .venv
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -q tests/core/test_state_machine.py
 
 lint: .venv
 	$(BIN)/ruff check

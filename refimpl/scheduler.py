@@ -223,6 +223,7 @@ class Scheduler:
             What the worker is told of each scheduled group, and the step as a whole.
         """
         now = time.monotonic() if now is None else now
+        self.free_finished_seq_groups()  # what has ended can neither run nor make room
         outputs = self._schedule(now)
         metadata = [
             self._metadata(scheduled, is_prompt=i < outputs.num_prefill_groups, now=now)

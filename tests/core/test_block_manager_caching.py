@@ -11,8 +11,8 @@ from tests.core.helpers import append, assert_books_balance, fork
 MERSENNE = 2**61 - 1  # CPython hashes ints modulo this
 
 
-def make_manager(num_gpu_blocks=8, num_cpu_blocks=8, block_size=4, watermark=0.0):
-    return BlockSpaceManager(block_size, num_gpu_blocks, num_cpu_blocks, watermark, enable_caching=True)
+def make_manager(num_gpu_blocks=8, num_cpu_blocks=8, block_size=4, watermark=0.0, enable_caching=True):
+    return BlockSpaceManager(block_size, num_gpu_blocks, num_cpu_blocks, watermark, enable_caching)
 
 
 def make_group(tokens, *seq_ids, block_size=4):
@@ -385,23 +385,48 @@ def test_a_sequence_without_tokens_grows_from_nothing():
 # Swapping.
 
 
-def test_swapping_keeps_sharing_and_comes_back_to_the_old_copy():
-    """C13, with caching. The pair is listed although the block comes back to where it was."""
-    manager = make_manager()
+@pytest.mark.parametrize("enable_caching", [False, True])
+def test_swapping_keeps_sharing(enable_caching):
+    """C13. With caching a block comes back to its old copy, and the pair is listed all the same."""
+    manager = make_manager(enable_caching=enable_caching)
     group = admit(manager, range(6), 0)
     child = fork(manager, group, group.seqs[0], 1)
-    for seq, token_id in ((group.seqs[0], 50), (child, 60)):
-        append(manager, seq, token_id)
+    assert len(append(manager, group.seqs[0], 50) + append(manager, child, 60)) == 1
     before = [manager.get_block_table(seq) for seq in group.seqs]
     out = swap_out(manager, group)
     assert len(out) == 3
     assert (manager.get_num_free_gpu_blocks(), manager.get_num_free_cpu_blocks()) == (8, 5)
     assert [block.ref_count for block in blocks(manager, group)] == [2, 1]
-    back = manager.swap_in(group)
-    assert [manager.get_block_table(seq) for seq in group.seqs] == before
-    assert back == [(cpu, gpu) for gpu, cpu in out]
-    assert (manager.get_num_free_gpu_blocks(), manager.get_num_free_cpu_blocks()) == (5, 8)
     assert_books_balance(manager)
+    back = manager.swap_in(group)
+    assert [cpu for cpu, _ in back] == [cpu for _, cpu in out]
+    assert [block.ref_count for block in blocks(manager, group)] == [2, 1]
+    assert (manager.get_num_free_gpu_blocks(), manager.get_num_free_cpu_blocks()) == (5, 8)
+    if enable_caching:
+        assert [manager.get_block_table(seq) for seq in group.seqs] == before
+    assert_books_balance(manager)
+
+
+@pytest.mark.parametrize("enable_caching", [False, True])
+@pytest.mark.parametrize(("num_cpu_blocks", "answer"), [(1, False), (2, True), (3, True)])
+def test_two_blocks_need_two_to_be_swapped_out(num_cpu_blocks, answer, enable_caching):
+    """C13."""
+    manager = make_manager(num_cpu_blocks=num_cpu_blocks, enable_caching=enable_caching)
+    assert manager.can_swap_out(admit(manager, range(8), 0)) is answer
+
+
+@pytest.mark.parametrize("enable_caching", [False, True])
+@pytest.mark.parametrize(
+    ("num_gpu_blocks", "watermark_blocks", "answer"), [(2, 0, "NEVER"), (3, 0, "OK"), (3, 1, "NEVER"), (4, 1, "OK")]
+)
+def test_two_blocks_need_three_to_come_back(num_gpu_blocks, watermark_blocks, answer, enable_caching):
+    """C13. V0 says LATER where the watermark is in the way, and means for ever."""
+    watermark = (watermark_blocks + 0.1) / num_gpu_blocks
+    manager = make_manager(num_gpu_blocks, watermark=watermark, enable_caching=enable_caching)
+    group = admit(manager, range(8), 0)
+    swap_out(manager, group)
+    assert manager.watermark_blocks == watermark_blocks
+    assert manager.can_swap_in(group).name == answer
 
 
 def test_equal_content_of_two_requests_is_swapped_onto_one_block():

@@ -30,16 +30,18 @@ class Engine:
         self.manager = BlockSpaceManager(4, num_gpu_blocks, num_cpu_blocks, watermark, caching)
         self.scheduler = Scheduler(SchedulerConfig(**limits), CacheConfig(), self.manager, log_decisions=log_decisions)
         self.groups, self.lengths = {}, {}  # request_id -> group; seq_id -> output length at which it ends
+        self.num_added = 0
         self.now = 0.0
         self.metadata = {}  # request_id -> what the worker was told in the last step
 
     def add(self, request_id, prompt, output_len=99, n=1):
         """Queue a request over `prompt`, tokens or their number, that is to have `output_len` tokens of output."""
-        tokens = range(100 * len(self.groups), 100 * len(self.groups) + prompt) if isinstance(prompt, int) else prompt
-        seq = Sequence(10 * len(self.groups), tokens, 4)
-        group = SequenceGroup(request_id, [seq], SamplingParams(n=n), arrival_time=float(len(self.groups)))
+        tokens = range(100 * self.num_added, 100 * self.num_added + prompt) if isinstance(prompt, int) else prompt
+        seq = Sequence(10 * self.num_added, tokens, 4)
+        group = SequenceGroup(request_id, [seq], SamplingParams(n=n), arrival_time=float(self.num_added))
         self.scheduler.add_seq_group(group)
         self.groups[request_id], self.lengths[seq.seq_id] = group, output_len
+        self.num_added += 1
         return group
 
     def step(self):
@@ -391,6 +393,19 @@ def test_a_slot_freed_by_a_swap_may_be_the_target_of_a_copy():
     assert [target for _, target in outputs.blocks_to_copy] == [freed]
 
 
+def test_what_has_ended_neither_runs_nor_makes_room():
+    """Whether or not anybody has called free_finished_seq_groups."""
+    engine = Engine(4)
+    first, last = engine.add("1", 8), engine.add("2", 8)
+    engine.scheduler.schedule(0.0)
+    engine.finish(last.seqs[0])
+    first.seqs[0].append_token_id(7)
+    engine.fill()
+    outputs = engine.step()
+    assert (actions(outputs), ran(outputs)) == ([("recompute", "1")], [])
+    assert engine.queues() == (["1"], [], [])
+
+
 # Making room by swapping, and coming back.
 
 
@@ -480,6 +495,24 @@ def test_who_was_swapped_out_comes_back_and_goes_on():
     assert ("swap in", "2") in actions(outputs)
     engine.run_to_the_end()
     assert group.seqs[0].get_output_len() == 5
+
+
+def test_the_branches_that_are_left_are_swapped_and_count_a_token_each():
+    engine = Engine(8, 8)
+    engine.add("1", 8)
+    group = engine.add("2", 7, output_len=4, n=3)
+    engine.step()
+    engine.finish(group.seqs[0])
+    engine.fill()
+    assert engine.step().preempted == 1
+    assert [seq.status.name for seq in group.seqs] == ["FINISHED_STOPPED", "SWAPPED", "SWAPPED"]
+    engine.empty()
+    outputs = engine.step()
+    assert (ran(outputs), outputs.num_batched_tokens) == ([("1", 1), ("2", 1)], 3)
+    assert engine.step().num_batched_tokens == 3
+    engine.scheduler.abort_seq_group("1")
+    engine.run_to_the_end()
+    assert [seq.get_output_len() for seq in group.seqs] == [1, 4, 4]
 
 
 def test_nobody_comes_back_in_a_step_that_made_somebody_room():
@@ -729,17 +762,36 @@ def test_longest_slowest_takes_the_slowest_of_equal_length():
     assert actions(engine.step())[0] == ("recompute", "slow")
 
 
-def test_longest_slowest_counts_recent_steps_only():
-    """Of two requests as long as each other, the one that has been in no step yet has generated nothing."""
+@pytest.mark.parametrize("namesake", [None, "finished", "aborted"])
+def test_longest_slowest_takes_the_one_that_has_generated_nothing_yet(namesake):
+    """Of two requests as long as each other. A request of the same name that has ended does not count."""
     engine = Engine(24, 24, policy="longest-slowest")
     engine.add("old", 4)
     engine.add("seasoned", 5)
+    if namesake:
+        engine.add("fresh", 2, output_len=3 if namesake == "finished" else 99)
     engine.steps(3)
+    engine.scheduler.abort_seq_group("fresh")
     engine.add("fresh", 7)
     engine.step()
     assert [engine.groups[name].seqs[0].get_len() for name in ("seasoned", "fresh")] == [8, 8]
     engine.fill()
     assert actions(engine.step())[0] == ("recompute", "fresh")
+
+
+def test_longest_slowest_counts_recent_steps_only():
+    """Two branches are faster than one, however slow the steps were when they had just begun."""
+    engine = Engine(80, policy="longest-slowest", max_model_len=256)
+    engine.add("old", 4)
+    fast = engine.add("fast now", 3, n=2)
+    for _ in range(6):
+        engine.step()
+        engine.now += 100.0
+    slow = engine.add("slow now", sum(seq.get_len() for seq in fast.seqs) + 19)
+    engine.steps(21)
+    assert sum(seq.get_len() for seq in fast.seqs) == slow.seqs[0].get_len()
+    engine.fill()
+    assert actions(engine.step())[0][1] == "slow now"
 
 
 def test_longest_slowest_victims_of_one_step_wait_in_order_of_arrival():

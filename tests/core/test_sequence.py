@@ -131,3 +131,14 @@ def test_edges_of_sampling_are_allowed():
     params = SamplingParams(n=2, best_of=2, temperature=0, top_p=1, max_tokens=1)
     assert params.num_candidates == 2
     assert SamplingParams(n=3).num_candidates == 3
+
+
+def test_fewer_candidates_than_outputs_are_refused():
+    with pytest.raises(ValueError, match=r"best_of is 2, it must be n \(3\) or more"):
+        SamplingParams(n=3, best_of=2)
+
+
+def test_a_sequence_and_a_group_say_what_they_are():
+    group = group_of(SequenceStatus.RUNNING)
+    assert repr(group) == "SequenceGroup(request_id=r, num_seqs=1)"
+    assert repr(group.seqs[0]) == "Sequence(seq_id=0, status=RUNNING, len=1)"

@@ -59,6 +59,7 @@ def test_an_empty_pool_is_a_pool():
 
 def test_content_is_not_its_business():
     pool = make_pool(1)
+    assert pool.get_block_hashes() == []
     with pytest.raises(NotImplementedError, match="CachedBlockAllocator"):
         pool.contains_block(1)
     with pytest.raises(NotImplementedError, match="CachedBlockAllocator"):
