@@ -120,7 +120,8 @@ class BlockSpaceManager:
 
     def can_append_slots(self, group: SequenceGroup, num_lookahead_slots: int = 0) -> bool:
         """Whether every RUNNING sequence could take a new block, needed or not: simple, and never too few."""
-        _check_no_lookahead(num_lookahead_slots)
+        if num_lookahead_slots:
+            raise _no_lookahead(num_lookahead_slots)
         num_seqs = len(group.get_seqs(SequenceStatus.RUNNING))
         return num_seqs <= self.gpu_allocator.get_num_free_blocks()
 
@@ -135,7 +136,8 @@ class BlockSpaceManager:
             KeyError: for a sequence without a block table.
             ValueError: when more than one block is missing, the sequence is swapped out, or no block is free.
         """
-        _check_no_lookahead(num_lookahead_slots)
+        if num_lookahead_slots:
+            raise _no_lookahead(num_lookahead_slots)
         block_table = self.block_tables[seq.seq_id]
         _check_device(Device.GPU, seq, block_table)
         missing = seq.n_blocks - len(block_table)
@@ -240,7 +242,8 @@ class BlockSpaceManager:
 
     def can_swap_in(self, group: SequenceGroup, num_lookahead_slots: int = 0) -> AllocStatus:
         """Whether the group's blocks fit on the GPU, and one more for the next token of each SWAPPED sequence."""
-        _check_no_lookahead(num_lookahead_slots)
+        if num_lookahead_slots:
+            raise _no_lookahead(num_lookahead_slots)
         num_swapped_seqs = group.num_seqs(status=SequenceStatus.SWAPPED)
         return self._alloc_status(len(self._distinct_blocks(group)) + num_swapped_seqs)
 
@@ -285,7 +288,7 @@ class BlockSpaceManager:
 
         The last block of a table never counts, so that at least one token is left to compute.
         """
-        if not self.enable_caching or not seqs:
+        if not self.enable_caching:
             return []
         side_by_side = zip(*[self._computed_block_ids(seq) for seq in seqs], strict=False)
         return [ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, side_by_side)]
@@ -340,10 +343,9 @@ class BlockSpaceManager:
         return _distinct(self.block_tables[seq.seq_id] for seq in group.get_unfinished_seqs())
 
 
-def _check_no_lookahead(num_lookahead_slots: int) -> None:
-    """NotImplementedError for slots of speculative tokens, which vLLM's callers may ask for."""
-    if num_lookahead_slots:
-        raise NotImplementedError(f"num_lookahead_slots is {num_lookahead_slots}, speculation is left out here: use 0")
+def _no_lookahead(num_lookahead_slots: int) -> NotImplementedError:
+    """What a caller is told who asks for slots of speculative tokens, as vLLM's callers may."""
+    return NotImplementedError(f"num_lookahead_slots is {num_lookahead_slots}, speculation is left out here: use 0")
 
 
 def _check_room(allocator: BlockAllocator, block_hashes: list[BlockHash | None]) -> None:

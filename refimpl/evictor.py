@@ -91,23 +91,24 @@ class LRUEvictor:
             self._make_run()
         if not self._entries:
             raise ValueError("No usable cache memory left: 0 free blocks are addressable")
-        entry = self._next_entry()
-        while self._entries.get(entry[3].block_hash) is not entry:
-            entry = self._next_entry()
-        block = entry[3]
+        while True:
+            if not self._run or (self._other_runs and self._other_runs[0][0] < self._run[-1]):
+                self._change_run()
+            entry = self._run.pop()
+            self._num_entries -= 1
+            block = entry[3]
+            if self._entries.get(block.block_hash) is entry:
+                break
         del self._entries[block.block_hash]
         block.computed = False
         return block
 
-    def _next_entry(self) -> Entry:
-        """Take the first entry of all, from the run in use while it has it."""
-        run, others = self._run, self._other_runs
-        if not run:
-            self._run = run = heapq.heappop(others)[1]
-        elif others and others[0][0] < run[-1]:
-            self._run = run = heapq.heapreplace(others, (run[-1], run))[1]
-        self._num_entries -= 1
-        return run.pop()
+    def _change_run(self) -> None:
+        """Go on with the run whose next victim comes first; what is left of the one in use joins the others."""
+        if self._run:
+            self._run = heapq.heapreplace(self._other_runs, (self._run[-1], self._run))[1]
+        else:
+            self._run = heapq.heappop(self._other_runs)[1]
 
     def _make_run(self) -> None:
         """Put the added blocks in order. Where half of all entries would be dead, everything is put in order anew."""
