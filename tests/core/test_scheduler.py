@@ -281,7 +281,7 @@ def test_what_is_left_out_says_so(flag):
 def test_a_scheduler_needs_to_know_its_pools():
     limits = SchedulerConfig(max_model_len=8)
     for sizes in ({}, {"num_gpu_blocks": 4}, {"num_cpu_blocks": 4}):
-        with pytest.raises(ValueError, match="no num_gpu_blocks and num_cpu_blocks yet"):
+        with pytest.raises(ValueError, match="^cache_config has no num_gpu_blocks and num_cpu_blocks yet"):
             Scheduler(limits, CacheConfig(**sizes))
     config = CacheConfig(block_size=2, num_gpu_blocks=200, num_cpu_blocks=5, enable_prefix_caching=True)
     manager = Scheduler(limits, config).block_manager
