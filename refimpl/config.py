@@ -24,6 +24,9 @@ class CacheConfig:
 
     Raises:
         ValueError: for a value outside its range, with the value and the range.
+
+    >>> CacheConfig().block_size, CacheConfig(swap_space=4).swap_space
+    (16, 4)
     """
 
     block_size: int = 16
@@ -62,6 +65,9 @@ class SchedulerConfig:
     Raises:
         ValueError: for a value outside its range, or a step too small for one sequence of full length.
         NotImplementedError: for chunked prefill or lookahead slots.
+
+    >>> SchedulerConfig(max_model_len=1024).max_num_batched_tokens
+    2048
     """
 
     max_num_batched_tokens: int | None = None

@@ -19,7 +19,12 @@ SPARE_KEYS = 1024  # forgotten prefixes that may pile up before they are cleared
 
 
 class AnonymousKey:
-    """The key of a block whose content nobody may share yet. Equal to itself only."""
+    """The key of a block whose content nobody may share yet. Equal to itself only.
+
+    >>> key = AnonymousKey()
+    >>> key == key, key == AnonymousKey()
+    (True, False)
+    """
 
     __slots__ = ()
 

@@ -34,7 +34,13 @@ class PreemptionMode(enum.Enum):
 
 @dataclass(slots=True)
 class SchedulingBudget:
-    """What a step may still hold. (vLLM 0.5.4: `SchedulingBudget`.)"""
+    """What a step may still hold. (vLLM 0.5.4: `vllm/core/scheduler.py`, `SchedulingBudget`; a count in today's loop.)
+
+    >>> budget = SchedulingBudget(token_budget=8, max_num_seqs=2)
+    >>> budget.add(num_new_tokens=5, num_new_seqs=1)
+    >>> budget.can_schedule(3, 1), budget.can_schedule(4, 1), budget.can_schedule(3, 2)
+    (True, False, False)
+    """
 
     token_budget: int
     max_num_seqs: int
@@ -166,21 +172,26 @@ class Scheduler:
         self.waiting: deque[SequenceGroup] = deque()
         self.running: deque[SequenceGroup] = deque()
         self.swapped: deque[SequenceGroup] = deque()
+        self._seq_ids: set[int] = set()  # of every sequence that came with a group or was forked, until its group ends
         self._progress: dict[str, deque[tuple[float, int]]] = {}  # request_id -> (time, tokens) of its last steps
 
     def add_seq_group(self, seq_group: SequenceGroup) -> None:
         """Queue a request.
 
         Raises:
-            ValueError: for an empty prompt, one that asks for more sequences than a step may hold, or a group that
-                the block manager cannot count: no WAITING sequence, blocks of another size.
+            ValueError: for an empty prompt, one that asks for more sequences than a step may hold, a sequence id that
+                is in use, or a group that the block manager cannot count: no WAITING sequence, blocks of another size.
         """
         limit, wanted = self.scheduler_config.max_num_seqs, seq_group.get_max_num_running_seqs()
         if wanted > limit:
             raise ValueError(f"request {seq_group.request_id} asks for {wanted} sequences, max_num_seqs is {limit}")
         if not all(seq.get_len() for seq in seq_group.get_seqs()):
             raise ValueError(f"request {seq_group.request_id} has an empty prompt, it needs at least 1 token")
+        for seq in seq_group.get_seqs():
+            if seq.seq_id in self._seq_ids:
+                raise ValueError(f"request {seq_group.request_id}: sequence {seq.seq_id} is in the scheduler already")
         self.block_manager.can_allocate(seq_group)  # raises now what it would raise in every step
+        self._seq_ids.update(seq.seq_id for seq in seq_group.get_seqs())
         self.waiting.append(seq_group)
 
     def abort_seq_group(self, request_id: str) -> None:
@@ -201,6 +212,7 @@ class Scheduler:
     def fork_seq(self, parent_seq: Sequence, child_seq: Sequence) -> None:
         """The child shares its parent's blocks."""
         self.block_manager.fork(parent_seq, child_seq)
+        self._seq_ids.add(child_seq.seq_id)
 
     def free_seq(self, seq: Sequence) -> None:
         """The sequence lets go of its blocks, wherever they lie."""
@@ -210,7 +222,7 @@ class Scheduler:
         """Groups that have ended leave the running queue."""
         for seq_group in self.running:
             if seq_group.is_finished():
-                self._progress.pop(seq_group.request_id, None)
+                self._forget(seq_group)
         self.running = deque(seq_group for seq_group in self.running if not seq_group.is_finished())
 
     def schedule(self, now: float | None = None) -> tuple[list[SequenceGroupMetadata], SchedulerOutputs]:
@@ -395,7 +407,12 @@ class Scheduler:
         for seq in seq_group.get_unfinished_seqs():
             seq.status = status
             self.free_seq(seq)
+        self._forget(seq_group)
+
+    def _forget(self, seq_group: SequenceGroup) -> None:
+        """A group that has ended leaves nothing behind."""
         self._progress.pop(seq_group.request_id, None)
+        self._seq_ids.difference_update(seq.seq_id for seq in seq_group.get_seqs())
 
     def _note_progress(self, seq_group: SequenceGroup, now: float) -> None:
         steps = self._progress.setdefault(seq_group.request_id, deque(maxlen=SPEED_WINDOW))

@@ -43,6 +43,9 @@ class SamplingParams:
 
     Raises:
         ValueError: for a value outside its range, with the value and the range.
+
+    >>> SamplingParams(n=2, best_of=4).num_candidates
+    4
     """
 
     n: int = 1
@@ -175,6 +178,10 @@ class SequenceGroup:
 
     Raises:
         ValueError: without a sequence, or for an id that occurs twice.
+
+    >>> group = SequenceGroup("a", [Sequence(0, [7, 8, 9], block_size=2)], SamplingParams(n=3))
+    >>> group.num_seqs(SequenceStatus.WAITING), group.get_max_num_running_seqs()
+    (1, 3)
 
     Source: vLLM 0.5.4, `vllm/sequence.py`, `SequenceGroup`.
     """

@@ -876,3 +876,22 @@ def test_every_request_ends(policy, mode, caching):
         engine.add(str(number), tokens, output_len=1 + number % 7, n=1 + number % 3)
     engine.run_to_the_end(most_steps=600)
     assert all(group.is_finished() for group in engine.groups.values())
+
+
+def test_a_sequence_id_in_use_is_refused_and_free_again_afterwards():
+    engine = Engine(16)
+    group = engine.add("a", 4, output_len=2, n=2)
+    with pytest.raises(ValueError, match="request a: sequence 0 is in the scheduler already"):
+        engine.scheduler.add_seq_group(group)
+    engine.step()
+    child = group.seqs[1].seq_id
+    namesake = SequenceGroup("b", [Sequence(child, [1], 4)])
+    with pytest.raises(ValueError, match=f"request b: sequence {child} is in the scheduler already"):
+        engine.scheduler.add_seq_group(namesake)
+    assert engine.queues() == ([], ["a"], [])
+    engine.step()
+    assert not engine.scheduler.has_unfinished_seqs()
+    engine.scheduler.add_seq_group(namesake)
+    engine.scheduler.abort_seq_group("b")
+    engine.scheduler.add_seq_group(SequenceGroup("c", [Sequence(child, [1], 4)]))
+    assert engine.queues() == (["c"], [], [])
