@@ -167,7 +167,7 @@ class Scheduler:
     ) -> None:
         self.scheduler_config = scheduler_config
         self.cache_config = cache_config
-        self.block_manager = block_manager or _make_block_manager(cache_config)
+        self.block_manager = _make_block_manager(cache_config) if block_manager is None else block_manager
         self.log_decisions = log_decisions
         self.waiting: deque[SequenceGroup] = deque()
         self.running: deque[SequenceGroup] = deque()

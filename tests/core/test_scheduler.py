@@ -278,6 +278,15 @@ def test_what_is_left_out_says_so(flag):
         SchedulerConfig(max_model_len=8, **flag)
 
 
+def test_a_manager_that_counts_as_empty_is_the_one_that_is_used():
+    class Counting(BlockSpaceManager):
+        def __len__(self):
+            return len(self.block_tables)
+
+    manager = Counting(4, 8, 0)
+    assert Scheduler(SchedulerConfig(max_model_len=8), CacheConfig(), manager).block_manager is manager
+
+
 def test_a_scheduler_needs_to_know_its_pools():
     limits = SchedulerConfig(max_model_len=8)
     for sizes in ({}, {"num_gpu_blocks": 4}, {"num_cpu_blocks": 4}):
