@@ -6,12 +6,31 @@ block manager to know. A request for a block or slot outside its pool, or for an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 
 PADDING_SLOT = -1
+STAGING_BLOCKS = 64  # on CUDA, blocks that can be on their way to the host while the GPU goes on computing
+
+Pairs = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSlots:
+    """A slot mapping that a cache has found good, for the writes of all layers of a step: `KVCache.check_slots`.
+
+    slots: [num_written], int64, on the cache's device, every one inside its pool. tokens: [num_written], which of the
+    step's tokens go there, None for all of them. num_tokens: tokens in the step, padding included.
+    """
+
+    slots: Tensor
+    tokens: Tensor | None
+    num_tokens: int
 
 
 class KVCache:
@@ -21,6 +40,12 @@ class KVCache:
     of the second axis is the keys and 1 the values. "GPU" names the pool that attention reads, on whatever `device` it
     is; the CPU pool holds what has been swapped out. Fresh blocks hold zeros, used ones whatever was written last.
 
+    What is called first is done first: in a step call `swap_in`, `swap_out`, `copy` in this order, then compute. On
+    CUDA "done" is in the order of the stream on which the caller computes, and only the way over the bus is left to
+    the side (`StagedSwap`): a swap out copies its blocks aside at once, so they may be written again right away, and
+    what travels to the host meanwhile overlaps the computing that follows; a swap in holds up what is called after it
+    until its blocks have arrived. On other devices every call returns when its work is done.
+
     Args:
         num_layers, num_kv_heads, head_dim: shape of the model.
         num_gpu_blocks, num_cpu_blocks: sizes of the two pools, in blocks.
@@ -29,7 +54,7 @@ class KVCache:
         device: where the GPU pool lies.
 
     Raises:
-        ValueError: for a negative pool, or another size below 1.
+        ValueError: for a negative pool, another size below 1, or pools that memory cannot hold.
 
     >>> cache = KVCache(1, 4, 0, block_size=2, num_kv_heads=1, head_dim=3, dtype=torch.float32, device="cpu")
     >>> key = torch.ones(2, 1, 3)
@@ -52,20 +77,20 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device | str,
     ) -> None:
-        for name, size, least in (
-            ("num_layers", num_layers, 1),
-            ("num_gpu_blocks", num_gpu_blocks, 0),
-            ("num_cpu_blocks", num_cpu_blocks, 0),
-            ("block_size", block_size, 1),
-            ("num_kv_heads", num_kv_heads, 1),
-            ("head_dim", head_dim, 1),
-        ):
-            if size < least:
-                raise ValueError(f"{name} is {size}, it must be {least} or more")
-        self.block_size = block_size
         block_shape = (block_size, num_kv_heads, head_dim)
-        self.gpu = torch.zeros((num_layers, 2, num_gpu_blocks, *block_shape), dtype=dtype, device=device)
-        self.cpu = torch.zeros((num_layers, 2, num_cpu_blocks, *block_shape), dtype=dtype, device="cpu")
+        _check_sizes(num_layers, num_gpu_blocks, num_cpu_blocks, *block_shape)
+        device = torch.empty(0, device=device).device  # one that is missing says so here, not as a lack of memory
+        on_cuda = device.type == "cuda"
+        advice = "lower num_gpu_blocks_override or gpu_memory_utilization"
+        self.gpu = _new_pool(num_gpu_blocks, (num_layers, 2, num_gpu_blocks, *block_shape), dtype, device, advice)
+        shape = (num_cpu_blocks, num_layers, 2, *block_shape)
+        host = _new_pool(num_cpu_blocks, shape, dtype, torch.device("cpu"), "lower swap_space", pin_memory=on_cuda)
+        self._cpu = host.movedim(0, 2)  # a block is one piece of host memory: one transfer moves all its layers
+        self._swap = StagedSwap(self.gpu, self._cpu, SideStream(device)) if on_cuda and num_cpu_blocks else None
+        self.block_size = block_size
+        self._num_slots = num_gpu_blocks * block_size
+        slots_shape = (self._num_slots, num_kv_heads, head_dim)
+        self._by_slot = [(layer[0].view(slots_shape), layer[1].view(slots_shape)) for layer in self.gpu]
 
     @staticmethod
     def bytes_per_block(num_layers: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
@@ -76,6 +101,13 @@ class KVCache:
         """
         return num_layers * 2 * block_size * num_kv_heads * head_dim * dtype.itemsize
 
+    @property
+    def cpu(self) -> Tensor:
+        """The pool of swapped blocks, in host memory; reading it waits for the swaps that are under way."""
+        if self._swap is not None:
+            self._swap.synchronize()
+        return self._cpu
+
     def key_cache(self, layer: int) -> Tensor:
         """The layer's keys in the GPU pool, a view: [num_gpu_blocks, block_size, num_kv_heads, head_dim]."""
         return self.gpu[layer, 0]
@@ -84,31 +116,56 @@ class KVCache:
         """The layer's values in the GPU pool, a view of the same shape as the keys."""
         return self.gpu[layer, 1]
 
-    def write(self, layer: int, key: Tensor, value: Tensor, slot_mapping: Tensor) -> None:
+    def check_slots(self, slot_mapping: Tensor) -> CheckedSlots:
+        """Check a step's slots once, for `write` to use in every layer.
+
+        Args:
+            slot_mapping: [num_tokens], int64, distinct slots, -1 for padding. One on the host is checked there and
+                then moved, which spares a GPU the wait for the answer.
+
+        Raises:
+            ValueError: for a slot outside the pool, or a tensor of another form.
+
+        >>> cache = KVCache(1, 4, 0, block_size=2, num_kv_heads=1, head_dim=3, dtype=torch.float32, device="cpu")
+        >>> cache.check_slots(torch.tensor([7, -1, 4])).slots.tolist()
+        [7, 4]
+        """
+        if slot_mapping.dim() != 1 or slot_mapping.dtype not in (torch.int64, torch.int32):
+            form = f"{list(slot_mapping.shape)} of {slot_mapping.dtype}"
+            raise ValueError(f"slot_mapping is {form}, it must be [num_tokens] of torch.int64")
+        device, num_tokens, tokens = self.gpu.device, len(slot_mapping), None
+        lowest, highest = (int(slot) for slot in slot_mapping.aminmax()) if num_tokens else (0, -1)
+        if lowest < PADDING_SLOT or highest >= self._num_slots:
+            raise self._no_such_slot(slot_mapping)
+        if lowest < 0:
+            tokens = (slot_mapping >= 0).nonzero().flatten()
+            slot_mapping, tokens = slot_mapping[tokens], tokens.to(device)
+        return CheckedSlots(slot_mapping.to(device, torch.int64), tokens, num_tokens)
+
+    def write(self, layer: int, key: Tensor, value: Tensor, slot_mapping: Tensor | CheckedSlots) -> None:
         """Put the keys and values of some tokens into their slots of the GPU pool.
 
         Args:
             layer: index of the layer.
             key, value: [num_tokens, num_kv_heads, head_dim].
             slot_mapping: [num_tokens], int64, distinct slots; a token whose slot is -1 is padding and is not written.
+                Who writes many layers hands over what `check_slots` has made of it, and the slots are checked once.
 
         Raises:
             ValueError: for shapes that do not match, or a slot outside the pool.
         """
-        num_blocks, *token_shape = self.gpu.shape[2], *self.gpu.shape[4:]
-        expected = [slot_mapping.numel(), *token_shape]
-        if list(key.shape) != expected or list(value.shape) != expected:
+        checked = slot_mapping if isinstance(slot_mapping, CheckedSlots) else self.check_slots(slot_mapping)
+        expected = (checked.num_tokens, *self.gpu.shape[4:])
+        if key.shape != expected or value.shape != expected:
             raise ValueError(
-                f"key is {list(key.shape)} and value is {list(value.shape)}, both must be {expected}: "
+                f"key is {list(key.shape)} and value is {list(value.shape)}, both must be {list(expected)}: "
                 f"[slots in slot_mapping, num_kv_heads, head_dim]"
             )
-        self._check_slots(slot_mapping, num_blocks)
-        written = slot_mapping >= 0
-        slots = slot_mapping[written]
-        for pool, new in ((self.key_cache(layer), key), (self.value_cache(layer), value)):
-            pool.view(-1, *token_shape)[slots] = new[written].to(pool.dtype)
+        for pool, new in zip(self._by_slot[layer], (key, value), strict=True):
+            written = new if checked.tokens is None else new[checked.tokens]
+            pool.index_copy_(0, checked.slots, written if written.dtype == pool.dtype else written.to(pool.dtype))
 
-    def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
+    def copy(self, pairs: Pairs) -> None:
         """Copy blocks inside the GPU pool, all layers, keys and values: copy on write.
 
         The pairs (source, destination) are meant as one: a block that is source of one pair and destination of
@@ -117,25 +174,139 @@ class KVCache:
         Raises:
             ValueError: for a block outside the pool, or a destination that occurs twice.
         """
-        _copy_blocks(self.gpu, "GPU", self.gpu, "GPU", pairs)
+        self._check_pairs(pairs, ("GPU", "GPU"))
+        overwritten = {destination for _, destination in pairs}
+        saved = {source: self.gpu[:, :, source].clone() for source, _ in pairs if source in overwritten}
+        for source, destination in pairs:
+            self.gpu[:, :, destination] = saved[source] if source in saved else self.gpu[:, :, source]
 
-    def swap_out(self, pairs: Sequence[tuple[int, int]]) -> None:
+    def swap_out(self, pairs: Pairs) -> None:
         """Copy blocks from the GPU pool to the CPU pool. Pairs are (GPU block, CPU block); errors as for `copy`."""
-        _copy_blocks(self.gpu, "GPU", self.cpu, "CPU", pairs)
+        self._check_pairs(pairs, ("GPU", "CPU"))
+        if self._swap is not None:
+            self._swap.out(pairs)
+        else:
+            _copy_blocks(self.gpu, self._cpu, pairs)
 
-    def swap_in(self, pairs: Sequence[tuple[int, int]]) -> None:
+    def swap_in(self, pairs: Pairs) -> None:
         """Copy blocks from the CPU pool to the GPU pool. Pairs are (CPU block, GPU block); errors as for `copy`."""
-        _copy_blocks(self.cpu, "CPU", self.gpu, "GPU", pairs)
+        self._check_pairs(pairs, ("CPU", "GPU"))
+        if self._swap is not None:
+            self._swap.back(pairs)
+        else:
+            _copy_blocks(self._cpu, self.gpu, pairs)
 
-    def _check_slots(self, slots: Tensor, num_blocks: int) -> None:
-        """ValueError for the first slot that is neither padding nor inside the GPU pool."""
-        outside = slots[(slots < PADDING_SLOT) | (slots >= num_blocks * self.block_size)]
-        if outside.numel():
-            slot = int(outside[0])
-            raise ValueError(
-                f"slot {slot} is in block {slot // self.block_size}, the GPU pool holds {num_blocks} blocks of "
-                f"{self.block_size} slots: was it computed with this block_size?"
-            )
+    def _check_pairs(self, pairs: Pairs, pools: tuple[str, str]) -> None:
+        """ValueError for a block that is not in its pool, "GPU" or "CPU", or a destination that occurs twice."""
+        sizes = {"GPU": self.gpu.shape[2], "CPU": self._cpu.shape[2]}
+        for pair in pairs:
+            for block, pool in zip(pair, pools, strict=True):
+                if not 0 <= block < sizes[pool]:
+                    raise ValueError(
+                        f"block {block} is not in the {pool} pool, which holds blocks 0 to {sizes[pool] - 1}"
+                    )
+        destinations = set()
+        for _, destination in pairs:
+            if destination in destinations:
+                raise ValueError(f"{pools[1]} block {destination} is the destination of more than one pair")
+            destinations.add(destination)
+
+    def _no_such_slot(self, slots: Tensor) -> ValueError:
+        """What is wrong with the first slot that is neither padding nor inside the GPU pool."""
+        slot = int(slots[(slots < PADDING_SLOT) | (slots >= self._num_slots)][0])
+        return ValueError(
+            f"slot {slot} is in block {slot // self.block_size}, the GPU pool holds {self.gpu.shape[2]} blocks of "
+            f"{self.block_size} slots: was it computed with this block_size?"
+        )
+
+
+class SideStream:
+    """A CUDA stream for transfers, beside the stream on which the caller computes.
+
+    A wait keeps one stream from going on before an event in the other: all that had been queued there until then. The
+    caller's own thread waits for neither.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def wait_for_compute(self) -> None:
+        """Begin what is queued here from now on only after what is queued on the compute stream so far."""
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+
+    def hold_compute(self) -> None:
+        """Keep the compute stream from going on before what is queued here so far is done."""
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+
+    def run(self) -> AbstractContextManager[object]:
+        """Inside `with`, work is queued here."""
+        return torch.cuda.stream(self._stream)
+
+    def synchronize(self) -> None:
+        """Wait, in the caller's own thread, until nothing is queued here."""
+        self._stream.synchronize()
+
+
+class StagedSwap:
+    """Swaps blocks by way of a buffer on the GPU, so that the bus works while the GPU computes.
+
+    Owns the buffer, as large as `STAGING_BLOCKS` blocks, and the side stream. The compute stream alone touches the
+    GPU pool, so a swap takes its place there between what is called before and after it; the side stream alone
+    touches host memory, so blocks of the CPU pool change in the order of the calls, too. The buffer is all that both
+    use, and each waits for the other before it takes the buffer over. A block crosses in one transfer, not in one for
+    each layer's keys and values, which are a few KiB. Nothing is allocated a swap but the indices, on the compute
+    stream, so no memory can be reused while the other stream is still at it.
+
+    Args:
+        gpu, cpu: the pools of a `KVCache`, the memory of a CPU block being one piece and pinned.
+        side: the side stream.
+
+    Source: vLLM 0.5.4, `csrc/cache_kernels.cu`, `swap_blocks`, which queues a transfer for each block, layer, and
+    keys or values, on the stream that computes.
+    """
+
+    def __init__(self, gpu: Tensor, cpu: Tensor, side: SideStream) -> None:
+        self._gpu, self._host, self._side = gpu, cpu.movedim(2, 0), side
+        num_blocks = min(STAGING_BLOCKS, len(self._host))
+        self._buffer = torch.empty((num_blocks, *self._host.shape[1:]), dtype=gpu.dtype, device=gpu.device)
+
+    def out(self, pairs: Pairs) -> None:
+        """Copy GPU blocks to CPU blocks. The caller may queue whatever it likes for the GPU blocks next."""
+        for gpu_blocks, cpu_blocks in self._parts(pairs):
+            staged = self._buffer[: len(gpu_blocks)]
+            self._side.hold_compute()
+            torch.index_select(self._gpu, 2, self._index(gpu_blocks), out=staged.movedim(0, 2))
+            self._side.wait_for_compute()
+            with self._side.run():
+                for block, cpu_block in zip(staged, cpu_blocks, strict=True):
+                    self._host[cpu_block].copy_(block, non_blocking=True)
+
+    def back(self, pairs: Pairs) -> None:
+        """Copy CPU blocks to GPU blocks. What the caller queues next finds them there."""
+        for cpu_blocks, gpu_blocks in self._parts(pairs):
+            staged = self._buffer[: len(gpu_blocks)]
+            self._side.wait_for_compute()
+            with self._side.run():
+                for block, cpu_block in zip(staged, cpu_blocks, strict=True):
+                    block.copy_(self._host[cpu_block], non_blocking=True)
+            self._side.hold_compute()
+            self._gpu.index_copy_(2, self._index(gpu_blocks), staged.movedim(0, 2))
+
+    def synchronize(self) -> None:
+        """Wait until the CPU pool holds all that has been swapped out."""
+        self._side.synchronize()
+
+    def _parts(self, pairs: Pairs) -> Iterable[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Sources and destinations, as many at a time as the buffer holds."""
+        for start in range(0, len(pairs), len(self._buffer)):
+            sources, destinations = zip(*pairs[start : start + len(self._buffer)], strict=True)
+            yield sources, destinations
+
+    def _index(self, blocks: Sequence[int]) -> Tensor:
+        """Block numbers on the GPU, sent there without waiting for it."""
+        on_cuda = self._gpu.device.type == "cuda"
+        return torch.tensor(blocks, pin_memory=on_cuda).to(self._gpu.device, non_blocking=True)
 
 
 def slot_mapping(block_table: Sequence[int], positions: Sequence[int], block_size: int) -> Tensor:
@@ -158,43 +329,55 @@ def slot_mapping(block_table: Sequence[int], positions: Sequence[int], block_siz
     Source: vLLM 0.5.4, `vllm/attention/backends/utils.py`, `compute_slot_mapping`.
     """
     capacity = len(block_table) * block_size
-    table = torch.as_tensor(block_table, dtype=torch.int64)
-    where = torch.as_tensor(positions, dtype=torch.int64)
-    outside = where[(where < PADDING_SLOT) | (where >= capacity)]
-    if outside.numel():
-        raise ValueError(
-            f"position {int(outside[0])} has no slot: {len(block_table)} blocks of {block_size} hold positions 0 to "
-            f"{capacity - 1}"
-        )
-    if (table < 0).any():
-        raise ValueError(f"block table {table.tolist()} has a negative block number")
-    slots = torch.full_like(where, PADDING_SLOT)
-    real = where >= 0
-    slots[real] = table[where[real] // block_size] * block_size + where[real] % block_size
-    return slots
+    for position in positions:
+        if not PADDING_SLOT <= position < capacity:
+            raise ValueError(
+                f"position {position} has no slot: {len(block_table)} blocks of {block_size} hold positions 0 to "
+                f"{capacity - 1}"
+            )
+    if min(block_table, default=0) < 0:
+        raise ValueError(f"block table {list(block_table)} has a negative block number")
+    slots = [
+        block_table[position // block_size] * block_size + position % block_size if position >= 0 else PADDING_SLOT
+        for position in positions
+    ]
+    return torch.tensor(slots, dtype=torch.int64)
 
 
-def _copy_blocks(
-    source: Tensor,
-    source_name: str,
-    destination: Tensor,
-    destination_name: str,
-    pairs: Sequence[tuple[int, int]],
+def _check_sizes(
+    num_layers: int, num_gpu_blocks: int, num_cpu_blocks: int, block_size: int, num_kv_heads: int, head_dim: int
 ) -> None:
-    """Copy blocks between pools, the whole of the sources being read before anything is written."""
-    if not pairs:
-        return
-    sources, destinations = (list(blocks) for blocks in zip(*pairs, strict=True))
-    _check_blocks(sources, source.shape[2], source_name)
-    _check_blocks(destinations, destination.shape[2], destination_name)
-    if len(set(destinations)) < len(destinations):
-        twice = next(block for block in destinations if destinations.count(block) > 1)
-        raise ValueError(f"{destination_name} block {twice} is the destination of more than one pair")
-    destination[:, :, destinations] = source[:, :, sources].to(destination.device)
+    """ValueError for a size that is too small."""
+    for name, size, least in (
+        ("num_layers", num_layers, 1),
+        ("num_gpu_blocks", num_gpu_blocks, 0),
+        ("num_cpu_blocks", num_cpu_blocks, 0),
+        ("block_size", block_size, 1),
+        ("num_kv_heads", num_kv_heads, 1),
+        ("head_dim", head_dim, 1),
+    ):
+        if size < least:
+            raise ValueError(f"{name} is {size}, it must be {least} or more")
 
 
-def _check_blocks(blocks: list[int], num_blocks: int, pool_name: str) -> None:
-    """ValueError for the first number that is no block of the pool."""
-    for block in blocks:
-        if not 0 <= block < num_blocks:
-            raise ValueError(f"block {block} is not in the {pool_name} pool, which holds blocks 0 to {num_blocks - 1}")
+def _new_pool(
+    num_blocks: int,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+    advice: str,
+    *,
+    pin_memory: bool = False,
+) -> Tensor:
+    """Zeros. ValueError with the advice for more than memory holds."""
+    try:
+        return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pin_memory)
+    except (RuntimeError, TypeError) as error:  # torch: RuntimeError beyond memory, TypeError beyond 64 bits
+        size = prod(shape) * dtype.itemsize
+        raise ValueError(f"{num_blocks} blocks take {size} bytes, more than there is: {advice}") from error
+
+
+def _copy_blocks(source: Tensor, destination: Tensor, pairs: Pairs) -> None:
+    """Copy blocks from one pool to the other. A block at a time is faster than one indexed copy of all layers."""
+    for source_block, destination_block in pairs:
+        destination[:, :, destination_block] = source[:, :, source_block]
