@@ -17,8 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-triton: Any
-tl: Any
 try:
     import triton
     import triton.language as tl
@@ -56,15 +54,15 @@ class KernelConfig:
     """How the decode kernel is laid out on the device; the result does not depend on it but for rounding.
 
     tile_bytes: of keys (and as many of values) that a program reads at a time, which decides the tokens in a tile.
-    num_warps, num_stages: as Triton means them; half of the stages are tiles in flight, for a tile's block numbers are
-        fetched a stage ahead of its keys.
+    num_warps: as Triton means it, doubled in float32, where products take registers instead of tensor cores.
+    num_stages: as Triton means it; half of them are tiles in flight, for block numbers are fetched ahead of the keys.
     programs_per_sm: how many programs a multiprocessor is expected to hold at a time; splits fill whole waves of them.
     """
 
     tile_bytes: int = 16 * 1024
     num_warps: int = 4
-    num_stages: int = 3
-    programs_per_sm: int = 2
+    num_stages: int = 5
+    programs_per_sm: int = 3
 
     def tile(self, head_dim: int, itemsize: int) -> int:
         """Tokens in a tile: a power of two, 16 to 128."""
@@ -72,7 +70,21 @@ class KernelConfig:
         return min(max(tokens, _SMALLEST_DOT), 128)
 
 
+# Three programs of 72 KiB of shared memory each fit a multiprocessor of 227 KiB, and hold 192 KiB of tiles in flight.
 DEFAULT_CONFIG = KernelConfig()
+CONFIGS_TO_TRY = (
+    DEFAULT_CONFIG,
+    KernelConfig(num_stages=3, programs_per_sm=3),
+    KernelConfig(num_stages=7, programs_per_sm=2),
+    KernelConfig(num_warps=8, programs_per_sm=2),
+    KernelConfig(num_warps=2, programs_per_sm=3),
+    KernelConfig(tile_bytes=8 * 1024, programs_per_sm=4),
+    KernelConfig(tile_bytes=8 * 1024, num_stages=7, programs_per_sm=4),
+    KernelConfig(tile_bytes=8 * 1024, num_warps=2, num_stages=7, programs_per_sm=4),
+    KernelConfig(tile_bytes=32 * 1024, num_stages=3, programs_per_sm=2),
+    KernelConfig(tile_bytes=32 * 1024, num_warps=8, num_stages=3, programs_per_sm=2),
+    KernelConfig(tile_bytes=32 * 1024, num_warps=8, num_stages=5, programs_per_sm=1),
+)
 _MAX_SPLIT_LEN = 1024  # tokens: a long sequence among short ones still spreads over many programs
 _MIN_SPLIT_TILES = 2  # below that, starting a program and merging its result cost more than the work it shares
 
@@ -85,12 +97,11 @@ def why_unavailable(query: Tensor) -> str | None:
     """
     if triton is None:
         return 'triton is not installed: pip install triton (Linux, x86-64), or use backend="torch"'
+    dtype = str(query.dtype).removeprefix("torch.")
     if query.dtype not in _DTYPES:
-        dtype = str(query.dtype).removeprefix("torch.")
         return f'the Triton kernel takes float32, float16 or bfloat16, the query is {dtype}: use backend="torch"'
     if _interpreted() and query.dtype != torch.float32:
-        dtype = str(query.dtype).removeprefix("torch.")
-        return f"Triton's interpreter is right in float32 only, the query is {dtype}: use backend=\"torch\""
+        return f'the Triton interpreter is right in float32 only, the query is {dtype}: use backend="torch"'
     if not _interpreted() and not query.is_cuda:
         return (
             "the Triton kernel was compiled for CUDA and the query is on the CPU: move it, "
@@ -127,23 +138,25 @@ def paged_attention_triton(
     inference" (Dao, Haziza, Massa, Sizov, 2023) for the splits; vLLM 0.5.4, `csrc/attention/attention_kernels.cu`,
     `paged_attention_v2_kernel`.
     """
-    return _decode(
-        query, key_cache, value_cache, block_tables, context_lens, scale, num_splits, torch.empty_like(query)
+    output = torch.empty_like(query)
+    return decode_into(
+        output, query, key_cache, value_cache, block_tables, context_lens, scale=scale, num_splits=num_splits
     )
 
 
-def _decode(
+def decode_into(
+    output: Tensor,
     query: Tensor,
     key_cache: Tensor,
     value_cache: Tensor,
     block_tables: Tensor,
     context_lens: Tensor,
+    *,
     scale: float,
-    num_splits: int | None,
-    output: Tensor,
+    num_splits: int | None = None,
     config: KernelConfig = DEFAULT_CONFIG,
 ) -> Tensor:
-    """As `paged_attention_triton`, into `output`, which is written whole."""
+    """As `paged_attention_triton`, into `output`, of the query's shape and dtype, which is written whole."""
     num_seqs, num_heads, head_dim = query.shape
     block_size, num_kv_heads = key_cache.shape[1:3]
     if not query.numel():
@@ -156,7 +169,7 @@ def _decode(
     lse = query.new_empty((num_seqs, num_heads, splits), dtype=torch.float32)
     # A split that has no other beside it is the result, so it goes where the result goes and nothing is merged.
     partial = output[:, :, None] if splits == 1 else query.new_empty((*lse.shape, head_dim), dtype=torch.float32)
-    with torch.cuda.device_of(query):
+    with torch.cuda.device(query.get_device()):  # -1, a CPU, is nothing to it
         _decode_kernel[(num_seqs * num_kv_heads, splits)](
             query,
             key_cache,
@@ -181,7 +194,7 @@ def _decode(
             DIMS=_padded(head_dim),
             BLOCK_SIZE=block_size,
             TILE=tile,
-            num_warps=config.num_warps,
+            num_warps=config.num_warps * (2 if query.dtype == torch.float32 else 1),
             num_stages=config.num_stages,
         )
         if splits > 1:
@@ -205,7 +218,7 @@ def _decode(
 
 
 @_jit
-def _decode_kernel(
+def _decode_kernel(  # type: ignore[no-untyped-def]  # Triton would look annotations up as values
     query,
     key_cache,
     value_cache,
@@ -229,7 +242,7 @@ def _decode_kernel(
     DIMS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     TILE: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # Triton reads annotations as names of its own
+):
     """One program: the query heads that share a KV head, over one split of one sequence."""
     seq = (tl.program_id(0) // num_kv_heads).to(tl.int64)
     kv_head = (tl.program_id(0) % num_kv_heads).to(tl.int64)
@@ -292,7 +305,7 @@ def _decode_kernel(
 
 
 @_jit
-def _merge_kernel(
+def _merge_kernel(  # type: ignore[no-untyped-def]  # Triton would look annotations up as values
     partial,
     lse,
     context_lens,
@@ -306,7 +319,7 @@ def _merge_kernel(
     HEAD_DIM: tl.constexpr,
     DIMS: tl.constexpr,
     TILE: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # Triton reads annotations as names of its own
+):
     """One program: the splits of one head of one sequence, weighed as if they were keys whose scores are their lse."""
     seq = (tl.program_id(0) // num_heads).to(tl.int64)
     head = (tl.program_id(0) % num_heads).to(tl.int64)
