@@ -6,7 +6,7 @@ MIN_PYTHON := $(shell sed -n 's/^requires-python = ">=\([0-9.]*\)"/\1/p' pyproje
 BIN := .venv/bin
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test repeat coverage nightly lint exercises notebooks work lock clean .venv
+.PHONY: lab test repeat coverage nightly gpu-check lint exercises notebooks work lock clean .venv
 
 lab: .venv work
 	@echo "JupyterLab is starting. If no browser opens, open the address with ?token= that it prints below."
@@ -31,6 +31,16 @@ coverage: .venv
 # Random lives of requests, 200,000 operations and more: minutes.
 nightly: .venv
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -q tests/core/test_state_machine.py
+
+# The Triton kernel on this machine's GPU: a table, and its record in $(OUT). Nothing is built or downloaded for it: the
+# Python is that of .venv or else $(PYTHON), the first whose torch finds a GPU. More configurations: make gpu-check TUNE=1
+OUT ?= notebooks/gpu_runs
+FINDS_GPU := -c "import sys, torch; sys.exit(not torch.cuda.is_available())" 2> /dev/null
+gpu-check:
+	@for python in $(BIN)/python $(PYTHON); do \
+		if $$python $(FINDS_GPU); then \
+			exec $$python -m refimpl bench gpu-check --out "$(OUT)" $(if $(TUNE),--tune); fi; done; \
+		echo "gpu-check: neither .venv nor $(PYTHON) has a torch that finds a CUDA device; nothing was checked"; exit 2
 
 lint: .venv
 	$(BIN)/ruff check

@@ -53,6 +53,10 @@ def _parser() -> argparse.ArgumentParser:
     what = bench.add_subparsers(title="what", required=True, metavar="WHAT")
     manager = what.add_parser("manager", help="the block manager's operations")
     _add_bench_manager_arguments(manager)
+    attention = what.add_parser("attention", help="decode attention through block tables (needs torch)")
+    _add_bench_attention_arguments(attention)
+    gpu_check = what.add_parser("gpu-check", help="check and measure the Triton kernel on a GPU (needs torch)")
+    _add_gpu_check_arguments(gpu_check)
 
     release = commands.add_parser("release", help="generate exercises/ from solutions/")
     release.add_argument("--check", action="store_true", help="change nothing; exit 1 where they differ")
@@ -94,6 +98,47 @@ def _add_bench_manager_arguments(parser: argparse.ArgumentParser) -> None:
 
     manager.add_arguments(parser)
     parser.set_defaults(run=manager.run)
+
+
+def _add_bench_attention_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure (default: cpu)")
+    parser.add_argument("--batch", type=int, default=32, help="sequences, on the CPU (default: 32)")
+    contexts = [128, 512, 1024, 4096]
+    parser.add_argument(
+        "--contexts", type=int, nargs="+", default=contexts, metavar="TOKENS", help=f"on the CPU (default: {contexts})"
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="of each measurement (default: 15)")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.set_defaults(run=_bench_attention)
+
+
+def _add_gpu_check_arguments(parser: argparse.ArgumentParser) -> None:
+    out = Path("notebooks/gpu_runs")
+    parser.add_argument("--out", type=Path, default=out, metavar="FOLDER", help=f"to write to (default: {out})")
+    parser.add_argument("--rounds", type=int, default=15, help="of each measurement (default: 15)")
+    parser.add_argument("--tune", action="store_true", help="measure other configurations of the kernel, too")
+    parser.set_defaults(run=_gpu_check)
+
+
+def _bench_attention(args: argparse.Namespace) -> int:
+    try:
+        from refimpl.bench import attention
+    except ModuleNotFoundError as error:
+        return _needs_torch("bench attention", error)
+    return attention.run(args)
+
+
+def _gpu_check(args: argparse.Namespace) -> int:
+    try:
+        from refimpl.bench import gpu_check
+    except ModuleNotFoundError as error:
+        return _needs_torch("gpu-check", error)
+    return gpu_check.run(args)
+
+
+def _needs_torch(command: str, error: ModuleNotFoundError) -> int:
+    print(f"{command}: {error}; it comes with `pip install refimpl[device]`", file=sys.stderr)
+    return 2
 
 
 def _release(args: argparse.Namespace) -> int:

@@ -1,0 +1,128 @@
+"""`bench attention`: contenders compute the same, take turns, and the record says what was measured."""
+
+from __future__ import annotations
+
+import json
+import statistics
+
+import pytest
+import torch
+
+from refimpl.bench import attention, attention_cuda
+from refimpl.bench.attention import SMOLLM2, Heads, dense, make_batch, median_ratio, take_turns
+from refimpl.cli import main
+
+TINY = Heads("tiny", 4, 2, 8)
+
+
+def test_contenders_compute_the_same():
+    batch = make_batch([37] * 3, TINY, torch.float32, "cpu")
+    keys, values = batch.in_a_row()
+    assert keys.is_contiguous()
+    assert keys.shape == (3, 2, 37, 8)
+    expected = torch.stack([dense(batch, seq) for seq in range(3)]).float()
+    for contender in (attention.sdpa_by_head, attention.sdpa_by_group):
+        torch.testing.assert_close(contender(batch.query, keys, values), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_blocks_of_a_batch_are_scattered_and_nobody_shares_them():
+    batch = make_batch([40, 5, 33], TINY, torch.float32, "cpu")
+    used = [batch.block_tables[0, :3], batch.block_tables[1, :1], batch.block_tables[2, :3]]
+    assert sorted(torch.cat(used).tolist()) == list(range(7))
+    assert torch.cat(used).tolist() != list(range(7))
+
+
+def test_lengths_that_differ_do_not_lie_in_a_row():
+    with pytest.raises(ValueError, match=r"lengths differ: \[4, 5\]"):
+        make_batch([4, 5], TINY, torch.float32, "cpu").in_a_row()
+
+
+def test_contenders_take_turns_and_a_short_call_is_repeated():
+    order = []
+
+    def clock(call, times):
+        call()
+        order.append(times)
+        return {"a": 0.01, "b": 0.2}[names[-1]] * times
+
+    names = []
+    calls = {name: (lambda name=name: names.append(name)) for name in "ab"}
+    seconds = take_turns(calls, 3, clock)
+    assert names == ["a", "a", "b", "b", "a", "b", "b", "a", "a", "b"]
+    assert order == [1, 1, 1, 1, 2, 1, 1, 2, 2, 1]
+    assert seconds == {"a": [0.01] * 3, "b": [0.2] * 3}
+
+
+def test_a_ratio_is_formed_within_a_round():
+    """The medians of both sides are 2 and 2; the machine was slow in different rounds for each row here."""
+    assert median_ratio([1.0, 2.0, 30.0], [2.0, 4.0, 1.0]) == 0.5
+
+
+def test_the_row_beside_sdpa_says_everything():
+    row = attention.measure_beside_sdpa(TINY, 2, 20, rounds=3)
+    assert row["heads"] == {"name": "tiny", "num_heads": 4, "num_kv_heads": 2, "head_dim": 8}
+    assert (row["batch"], row["context"], len(row["ratios"])) == (2, 20, 3)
+    assert min(row["paged_ms"], row["sdpa_by_head_ms"], row["sdpa_by_group_ms"]) > 0
+    assert row["baseline"] == min(("sdpa_by_head", "sdpa_by_group"), key=lambda name: row[f"{name}_ms"])
+    assert row["ratio"] == statistics.median(row["ratios"])
+    assert row["max_error"] < 1e-5
+
+
+def test_ratios_are_by_the_faster_baseline_of_the_same_round(monkeypatch):
+    """Group is the faster by its median though head was in the first round."""
+    seconds = {"paged": [1.0, 4.0, 9.0], "sdpa_by_head": [1.0, 9.0, 9.0], "sdpa_by_group": [2.0, 2.0, 3.0]}
+    monkeypatch.setattr(attention, "take_turns", lambda calls, rounds, clock: seconds)
+    row = attention.measure_beside_sdpa(TINY, 1, 4, rounds=3)
+    assert (row["baseline"], row["ratios"], row["ratio"]) == ("sdpa_by_group", [0.5, 2.0, 3.0], 2.0)
+
+
+def test_the_row_of_growth_counts_tokens():
+    row = attention.measure_growth(TINY, 4, short=8, long=40, rounds=2)
+    assert row["tokens_ratio"] == (3 * 8 + 40) / (4 * 40)
+    assert row["time_ratio"] > 0
+
+
+def test_a_row_that_does_not_fit_into_memory_says_so(monkeypatch):
+    needed = attention._SHARE_OF_MEMORY * SMOLLM2.kv_bytes(2 * 16, torch.float32)
+    monkeypatch.setattr(attention, "_free_memory", lambda: needed)  # enough for SmolLM2, not for larger heads
+    record = attention.measure_cpu(2, [16], rounds=1)
+    small, large = record["beside_sdpa"]
+    assert "ratio" in small
+    assert "are free" in large["skipped"]
+    assert "skipped: needs about" in attention.table(record)
+
+
+def test_the_command_prints_a_table_or_json(capsys):
+    command = ["bench", "attention", "--batch", "2", "--contexts", "8", "24", "--rounds", "1"]
+    assert main(command) == 0
+    assert "SmolLM2-135M" in capsys.readouterr().out
+    assert main([*command, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert [row["context"] for row in record["beside_sdpa"]] == [8, 24, 8, 24]
+    assert record["device"] == "cpu"
+    assert record["growth"]["contexts"] == "1 of 8 and 1 of 24 beside 2 of 24"
+
+
+def test_contenders_that_disagree_are_an_error(monkeypatch, capsys):
+    right = attention.sdpa_by_group
+    monkeypatch.setattr(attention, "sdpa_by_group", lambda *tensors: right(*tensors) + 0.01)
+    assert main(["bench", "attention", "--batch", "1", "--contexts", "8", "--rounds", "1"]) == 1
+    assert "1.0e-02" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["--batch", "0"], ["--rounds", "0"], ["--contexts", "16", "-1"]])
+def test_sizes_below_one_are_refused(arguments, capsys):
+    assert main(["bench", "attention", *arguments]) == 2
+    assert "must be 1 or more" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is CUDA: this is about machines without")
+def test_without_cuda_nothing_is_measured(capsys):
+    assert main(["bench", "attention", "--device", "cuda"]) == 2
+    assert "finds no CUDA device; nothing was measured" in capsys.readouterr().out
+
+
+def test_the_workload_with_a_target_is_the_one_of_the_issue():
+    assert attention_cuda.WORKLOADS[attention_cuda.HEADLINE] == [4096] * 64
+    heads = attention.LLAMA_8B
+    assert (heads.num_heads, heads.num_kv_heads, heads.head_dim, attention.BLOCK_SIZE) == (32, 8, 128, 16)
