@@ -89,8 +89,9 @@ class KVCache:
         self._swap = StagedSwap(self.gpu, self._cpu, SideStream(device)) if on_cuda and num_cpu_blocks else None
         self.block_size = block_size
         self._num_slots = num_gpu_blocks * block_size
-        slots_shape = (self._num_slots, num_kv_heads, head_dim)
-        self._by_slot = [(layer[0].view(slots_shape), layer[1].view(slots_shape)) for layer in self.gpu]
+        self._token_shape = (num_kv_heads, head_dim)
+        by_slot = self.gpu.view(num_layers, 2, self._num_slots, *self._token_shape)
+        self._by_slot = [(layer[0], layer[1]) for layer in by_slot]  # views, made once and not in every layer's write
 
     @staticmethod
     def bytes_per_block(num_layers: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
@@ -155,7 +156,7 @@ class KVCache:
             ValueError: for shapes that do not match, or a slot outside the pool.
         """
         checked = slot_mapping if isinstance(slot_mapping, CheckedSlots) else self.check_slots(slot_mapping)
-        expected = (checked.num_tokens, *self.gpu.shape[4:])
+        expected = (checked.num_tokens, *self._token_shape)
         if key.shape != expected or value.shape != expected:
             raise ValueError(
                 f"key is {list(key.shape)} and value is {list(value.shape)}, both must be {list(expected)}: "
@@ -329,7 +330,7 @@ def slot_mapping(block_table: Sequence[int], positions: Sequence[int], block_siz
     Source: vLLM 0.5.4, `vllm/attention/backends/utils.py`, `compute_slot_mapping`.
     """
     capacity = len(block_table) * block_size
-    for position in positions:
+    for position in (min(positions, default=PADDING_SLOT), max(positions, default=PADDING_SLOT)):
         if not PADDING_SLOT <= position < capacity:
             raise ValueError(
                 f"position {position} has no slot: {len(block_table)} blocks of {block_size} hold positions 0 to "

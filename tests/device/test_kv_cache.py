@@ -93,6 +93,69 @@ def test_shapes_that_do_not_match_are_refused():
         cache.write(0, tokens(2), tokens(1), torch.tensor([0, 1]))
 
 
+def test_keys_and_values_are_refused_before_either_is_written():
+    cache = cache_with_unique_values()
+    before = cache.gpu.clone()
+    for key, value in ((tokens(2), tokens(1)), (tokens(1), tokens(2)), (tokens(2), tokens(2)[:, :1])):
+        with pytest.raises(ValueError, match=r"both must be \[2, 2, 5\]"):
+            cache.write(0, key, value, torch.tensor([0, 1]))
+    assert torch.equal(cache.gpu, before)
+
+
+@pytest.mark.parametrize("slots", [[7, 0, 23], [-1, 4, -1, 5], [-1], []])
+def test_slots_checked_once_serve_every_layer(slots):
+    by_mapping, by_checked = cache_with_unique_values(), cache_with_unique_values()
+    checked = by_checked.check_slots(torch.tensor(slots, dtype=torch.int64))
+    for layer in range(LAYERS):
+        key, value = tokens(len(slots), 1e6 * layer), tokens(len(slots), 2e6 * layer)
+        by_mapping.write(layer, key, value, torch.tensor(slots, dtype=torch.int64))
+        by_checked.write(layer, key, value, checked)
+    assert torch.equal(by_checked.gpu, by_mapping.gpu)
+    with pytest.raises(ValueError, match=f"both must be \\[{len(slots)}, 2, 5\\]"):
+        by_checked.write(0, tokens(len(slots) + 1), tokens(len(slots) + 1), checked)
+
+
+def test_checking_refuses_what_writing_would():
+    cache = cache_with_unique_values()
+    with pytest.raises(ValueError, match="slot 24 is in block 6, the GPU pool holds 6 blocks of 4 slots"):
+        cache.check_slots(torch.tensor([0, -1, 24, 99]))
+
+
+@pytest.mark.parametrize(
+    ("slots", "form"),
+    [
+        (torch.tensor([[0, 1]]), r"\[1, 2\] of torch.int64"),
+        (torch.tensor(3), r"\[\] of torch.int64"),
+        (torch.tensor([0.5]), r"\[1\] of torch.float32"),
+        (torch.tensor([True]), r"\[1\] of torch.bool"),
+    ],
+)
+def test_slots_in_another_form_are_refused(slots, form):
+    with pytest.raises(ValueError, match=rf"slot_mapping is {form}, it must be \[num_tokens\] of torch.int64"):
+        cache_with_unique_values().check_slots(slots)
+
+
+def test_slots_of_32_bits_are_taken():
+    cache = cache_with_unique_values()
+    cache.write(0, tokens(2), tokens(2), torch.tensor([1, 5], dtype=torch.int32))
+    assert torch.equal(cache.key_cache(0)[[0, 1], [1, 1]], tokens(2))
+
+
+def test_keys_of_another_dtype_become_the_pools():
+    cache = KVCache(1, 2, 0, BLOCK_SIZE, KV_HEADS, HEAD_DIM, torch.bfloat16, "cpu")
+    cache.write(0, tokens(1), tokens(1), torch.tensor([5]))
+    assert torch.equal(cache.value_cache(0)[1, 1], tokens(1)[0].bfloat16())
+
+
+def test_keys_may_be_a_view_of_a_larger_product():
+    cache = cache_with_unique_values()
+    product = torch.rand(3, 3 * KV_HEADS, HEAD_DIM)
+    key, value = product[:, :KV_HEADS], product[:, 2 * KV_HEADS :]
+    cache.write(2, key, value, torch.tensor([4, 5, 6]))
+    assert torch.equal(cache.key_cache(2)[1, :3], key)
+    assert torch.equal(cache.value_cache(2)[1, :3], value)
+
+
 def test_copy_takes_keys_and_values_of_every_layer():
     cache = cache_with_unique_values()
     expected = cache.gpu.clone()
@@ -147,11 +210,44 @@ def test_an_impossible_copy_changes_nothing(call, pairs, message):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "message"), [((0, 1, 1, 4), "num_layers is 0"), ((1, -1, 1, 4), "num_gpu_blocks is -1")]
+    ("sizes", "message"),
+    [
+        ((0, 1, 1, 4, 1, 1), "num_layers is 0, it must be 1 or more"),
+        ((1, -1, 1, 4, 1, 1), "num_gpu_blocks is -1, it must be 0 or more"),
+        ((1, 1, -1, 4, 1, 1), "num_cpu_blocks is -1, it must be 0 or more"),
+        ((1, 1, 1, 0, 1, 1), "block_size is 0, it must be 1 or more"),
+        ((1, 1, 1, 4, 0, 1), "num_kv_heads is 0, it must be 1 or more"),
+        ((1, 1, 1, 4, 1, 0), "head_dim is 0, it must be 1 or more"),
+    ],
 )
 def test_impossible_sizes_are_refused(sizes, message):
     with pytest.raises(ValueError, match=message):
-        KVCache(*sizes, 1, 1, torch.float32, "cpu")
+        KVCache(*sizes, torch.float32, "cpu")
+
+
+@pytest.mark.parametrize("num_blocks", [10**12, 10**26])
+def test_pools_that_memory_cannot_hold_are_refused(num_blocks):
+    """3 layers of 4 tokens, 2 heads of 5 float32 numbers, keys and values: 960 bytes a block."""
+    shape = (BLOCK_SIZE, KV_HEADS, HEAD_DIM, torch.float32, "cpu")
+    message = f"{num_blocks} blocks take {num_blocks * 960} bytes, more than there is: lower "
+    with pytest.raises(ValueError, match=message + "num_gpu_blocks_override or gpu_memory_utilization"):
+        KVCache(LAYERS, num_blocks, 0, *shape)
+    with pytest.raises(ValueError, match=message + "swap_space"):
+        KVCache(LAYERS, 1, num_blocks, *shape)
+
+
+def test_a_missing_device_is_not_a_lack_of_memory():
+    with pytest.raises(RuntimeError, match="(?i)fpga"):
+        KVCache(1, 1, 1, 1, 1, 1, torch.float32, "fpga")
+
+
+def test_pools_without_blocks_hold_nothing():
+    cache = KVCache(LAYERS, 0, 0, BLOCK_SIZE, KV_HEADS, HEAD_DIM, torch.float32, "cpu")
+    assert cache.gpu.numel() == cache.cpu.numel() == 0
+    cache.write(0, tokens(1), tokens(1), torch.tensor([-1]))
+    cache.swap_out([])
+    with pytest.raises(ValueError, match="slot 0 is in block 0, the GPU pool holds 0 blocks"):
+        cache.write(0, tokens(1), tokens(1), torch.tensor([0]))
 
 
 def test_bytes_per_block_is_what_a_block_takes():
