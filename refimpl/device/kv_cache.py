@@ -81,10 +81,8 @@ class KVCache:
         _check_sizes(num_layers, num_gpu_blocks, num_cpu_blocks, *block_shape)
         device = torch.empty(0, device=device).device  # one that is missing says so here, not as a lack of memory
         on_cuda = device.type == "cuda"
-        advice = "lower num_gpu_blocks_override or gpu_memory_utilization"
-        self.gpu = _new_pool(num_gpu_blocks, (num_layers, 2, num_gpu_blocks, *block_shape), dtype, device, advice)
-        shape = (num_cpu_blocks, num_layers, 2, *block_shape)
-        host = _new_pool(num_cpu_blocks, shape, dtype, torch.device("cpu"), "lower swap_space", pin_memory=on_cuda)
+        self.gpu = _new_pool(num_gpu_blocks, (num_layers, 2, num_gpu_blocks, *block_shape), dtype, device)
+        host = _new_pool(num_cpu_blocks, (num_cpu_blocks, num_layers, 2, *block_shape), dtype, pinned=on_cuda)
         self._cpu = host.movedim(0, 2)  # a block is one piece of host memory: one transfer moves all its layers
         self._swap = StagedSwap(self.gpu, self._cpu, SideStream(device)) if on_cuda and num_cpu_blocks else None
         self.block_size = block_size
@@ -121,8 +119,8 @@ class KVCache:
         """Check a step's slots once, for `write` to use in every layer.
 
         Args:
-            slot_mapping: [num_tokens], int64, distinct slots, -1 for padding. One on the host is checked there and
-                then moved, which spares a GPU the wait for the answer.
+            slot_mapping: [num_tokens], int64, distinct slots, -1 for padding. Best on the host, where checking it
+                need not wait for what a GPU has under way; it is moved afterwards.
 
         Raises:
             ValueError: for a slot outside the pool, or a tensor of another form.
@@ -134,14 +132,15 @@ class KVCache:
         if slot_mapping.dim() != 1 or slot_mapping.dtype not in (torch.int64, torch.int32):
             form = f"{list(slot_mapping.shape)} of {slot_mapping.dtype}"
             raise ValueError(f"slot_mapping is {form}, it must be [num_tokens] of torch.int64")
-        device, num_tokens, tokens = self.gpu.device, len(slot_mapping), None
+        device, on_host = self.gpu.device, slot_mapping.device.type == "cpu"
+        num_tokens, tokens = len(slot_mapping), None
         lowest, highest = (int(slot) for slot in slot_mapping.aminmax()) if num_tokens else (0, -1)
         if lowest < PADDING_SLOT or highest >= self._num_slots:
             raise self._no_such_slot(slot_mapping)
         if lowest < 0:
             tokens = (slot_mapping >= 0).nonzero().flatten()
-            slot_mapping, tokens = slot_mapping[tokens], tokens.to(device)
-        return CheckedSlots(slot_mapping.to(device, torch.int64), tokens, num_tokens)
+            slot_mapping, tokens = slot_mapping[tokens], tokens.to(device, non_blocking=on_host)
+        return CheckedSlots(slot_mapping.to(device, torch.int64, non_blocking=on_host), tokens, num_tokens)
 
     def write(self, layer: int, key: Tensor, value: Tensor, slot_mapping: Tensor | CheckedSlots) -> None:
         """Put the keys and values of some tokens into their slots of the GPU pool.
@@ -270,7 +269,7 @@ class StagedSwap:
     def __init__(self, gpu: Tensor, cpu: Tensor, side: SideStream) -> None:
         self._gpu, self._host, self._side = gpu, cpu.movedim(2, 0), side
         num_blocks = min(STAGING_BLOCKS, len(self._host))
-        self._buffer = torch.empty((num_blocks, *self._host.shape[1:]), dtype=gpu.dtype, device=gpu.device)
+        self._buffer = _new_pool(num_blocks, (num_blocks, *self._host.shape[1:]), gpu.dtype, gpu.device)
 
     def out(self, pairs: Pairs) -> None:
         """Copy GPU blocks to CPU blocks. The caller may queue whatever it likes for the GPU blocks next."""
@@ -365,17 +364,17 @@ def _new_pool(
     num_blocks: int,
     shape: tuple[int, ...],
     dtype: torch.dtype,
-    device: torch.device,
-    advice: str,
+    device: torch.device | None = None,
     *,
-    pin_memory: bool = False,
+    pinned: bool = False,
 ) -> Tensor:
-    """Zeros. ValueError with the advice for more than memory holds."""
+    """Zeros, in host memory when no device is named. ValueError for more than there is."""
     try:
-        return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pin_memory)
+        return torch.zeros(shape, dtype=dtype, device=device or "cpu", pin_memory=pinned)
     except (RuntimeError, TypeError) as error:  # torch: RuntimeError beyond memory, TypeError beyond 64 bits
+        flags = "swap_space" if device is None else "num_gpu_blocks_override or gpu_memory_utilization"
         size = prod(shape) * dtype.itemsize
-        raise ValueError(f"{num_blocks} blocks take {size} bytes, more than there is: {advice}") from error
+        raise ValueError(f"{num_blocks} blocks take {size} bytes, more than there is: lower {flags}") from error
 
 
 def _copy_blocks(source: Tensor, destination: Tensor, pairs: Pairs) -> None:
