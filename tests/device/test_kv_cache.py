@@ -26,7 +26,7 @@ def test_slot_follows_the_block_table():
     table = [4740, 3]
     assert slot_mapping(table, [9, 0, 15, 16, 31], 16).tolist() == [75849, 75840, 75855, 48, 63]
     assert slot_mapping(table, [-1, 2, -1], 16).tolist() == [-1, 75842, -1]
-    assert slot_mapping(table, [], 16).tolist() == []
+    assert slot_mapping(table, [], 16).tolist() == slot_mapping([], [], 16).tolist() == []
     assert slot_mapping(table, range(3), 16).dtype == torch.int64
 
 

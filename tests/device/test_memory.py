@@ -106,7 +106,9 @@ def test_host_memory_is_what_the_system_can_give(tmp_path):
     assert host_memory(tmp_path) == 7000 * 1024
 
 
-@pytest.mark.parametrize(("limit", "expected"), [("max", 7000 * 1024), ("5000000", 4000000), ("900000", 0)])
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("max", 7000 * 1024), ("90000000", 7000 * 1024), ("5000000", 4000000), ("900000", 0)]
+)
 def test_host_memory_ends_at_the_containers_limit(tmp_path, limit, expected):
     for path, text in (
         ("proc/meminfo", "MemAvailable: 7000 kB\n"),

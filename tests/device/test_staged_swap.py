@@ -163,6 +163,7 @@ def test_the_streams_may_run_in_any_order(monkeypatch, order, staging_blocks):
     for seed in range(30):
         steps = random_steps(seed)
         plain, staged = numbered_cache(), staged_cache(order)
+        assert len(staged._swap._buffer) == min(staging_blocks, CPU_BLOCKS), "blocks in the staging buffer"
         expected, seen = run_steps(plain, steps), run_steps(staged, steps)
         assert torch.equal(seen, expected), f"a step computes with other keys or values: {steps}"
         assert torch.equal(staged.gpu, plain.gpu), f"the GPU pool differs: {steps}"
