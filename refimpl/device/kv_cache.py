@@ -89,7 +89,9 @@ class KVCache:
         self._num_slots = num_gpu_blocks * block_size
         self._token_shape = (num_kv_heads, head_dim)
         by_slot = self.gpu.view(num_layers, 2, self._num_slots, *self._token_shape)
-        self._by_slot = [(layer[0], layer[1]) for layer in by_slot]  # views, made once and not in every layer's write
+        # Views of each layer's keys and values, made once and not whenever a layer is computed.
+        self._by_slot = [(layer[0], layer[1]) for layer in by_slot]
+        self._by_block = [(layer[0], layer[1]) for layer in self.gpu]
 
     @staticmethod
     def bytes_per_block(num_layers: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
@@ -109,11 +111,11 @@ class KVCache:
 
     def key_cache(self, layer: int) -> Tensor:
         """The layer's keys in the GPU pool, a view: [num_gpu_blocks, block_size, num_kv_heads, head_dim]."""
-        return self.gpu[layer, 0]
+        return self._by_block[layer][0]
 
     def value_cache(self, layer: int) -> Tensor:
         """The layer's values in the GPU pool, a view of the same shape as the keys."""
-        return self.gpu[layer, 1]
+        return self._by_block[layer][1]
 
     def check_slots(self, slot_mapping: Tensor) -> CheckedSlots:
         """Check a step's slots once, for `write` to use in every layer.
