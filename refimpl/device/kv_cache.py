@@ -90,8 +90,8 @@ class KVCache:
         self._token_shape = (num_kv_heads, head_dim)
         by_slot = self.gpu.view(num_layers, 2, self._num_slots, *self._token_shape)
         # Views of each layer's keys and values, made once and not whenever a layer is computed.
-        self._by_slot = [(layer[0], layer[1]) for layer in by_slot]
-        self._by_block = [(layer[0], layer[1]) for layer in self.gpu]
+        self._by_slot = [(by_slot[layer, 0], by_slot[layer, 1]) for layer in range(num_layers)]
+        self._by_block = [(self.gpu[layer, 0], self.gpu[layer, 1]) for layer in range(num_layers)]
 
     @staticmethod
     def bytes_per_block(num_layers: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
