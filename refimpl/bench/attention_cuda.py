@@ -139,7 +139,7 @@ def measure_flashinfer(rounds: int) -> Record:
     def call(batch: Batch) -> Call:
         blocks_each = batch.block_tables.shape[1]
         wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
-            torch.empty(128 * 2**20, dtype=torch.uint8, device="cuda"), "NHD"
+            torch.empty(128 * 2**20, dtype=torch.uint8, device="cuda"), "NHD", use_tensor_cores=True
         )
         num_seqs, block_size = len(batch.query), batch.key_cache.shape[1]
         wrapper.plan(

@@ -289,8 +289,7 @@ def _decode_kernel(  # type: ignore[no-untyped-def]  # Triton would look annotat
         result = tl.dot(weights.to(values.dtype), values, result * decay[:, None], input_precision="ieee")
         largest = new_largest
 
-    # A split behind the end of its sequence is not looked at again, but for the first, which is all that there is
-    # of a sequence of length 0.
+    # The merge does not look at a split behind the end of its sequence. Without a merge the first is the result.
     is_written = is_head & ((first < context_len) | (split == 0))
     nothing = total == 0.0
     total = tl.where(nothing, 1.0, total)
@@ -324,7 +323,7 @@ def _merge_kernel(  # type: ignore[no-untyped-def]  # Triton would look annotati
     seq = (tl.program_id(0) // num_heads).to(tl.int64)
     head = (tl.program_id(0) % num_heads).to(tl.int64)
     context_len = tl.load(context_lens + seq * lens_strides[0]).to(tl.int32)
-    used = tl.maximum((context_len + split_len - 1) // split_len, 1)
+    used = (context_len + split_len - 1) // split_len
     dims = tl.arange(0, DIMS)
     is_dim = dims < HEAD_DIM
     lse_row = lse + seq * lse_strides[0] + head * lse_strides[1]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -120,6 +122,63 @@ def test_sizes_below_one_are_refused(arguments, capsys):
 def test_without_cuda_nothing_is_measured(capsys):
     assert main(["bench", "attention", "--device", "cuda"]) == 2
     assert "finds no CUDA device; nothing was measured" in capsys.readouterr().out
+
+
+@pytest.fixture
+def gpu_stand_in(monkeypatch):
+    """The CUDA half of the benchmark with the CPU in the place of the GPU: its sums and tables, not its speed."""
+    pytest.importorskip("triton", reason="triton is not installed: it is there for Linux on x86-64 only")
+    batches = [make_batch([33, 33], TINY, torch.float32, "cpu", seed=seed) for seed in range(2)]
+    monkeypatch.setattr(attention_cuda, "_batches", lambda contexts: batches)
+    monkeypatch.setattr(attention_cuda, "_copy", lambda: torch.zeros(8).clone)
+    monkeypatch.setattr(attention_cuda, "in_a_graph", attention_cuda._each)
+    monkeypatch.setattr(attention_cuda, "device_clock", attention.wall_clock)
+    monkeypatch.setattr(attention, "_ROUND_SECONDS", 0.0)
+    return batches
+
+
+def test_bandwidth_is_that_of_keys_and_values_read_beside_bytes_read_and_written(gpu_stand_in, monkeypatch):
+    """Two batches take a second, so half a second each; the copy reads and writes 4 GiB in one."""
+    seconds = {"copy": [1.0, 2.0, 1.0], "kernel": [1.0, 1.0, 4.0], "kernel_eager": [2.0, 2.0, 2.0]}
+    seconds |= {"sdpa_by_head": [3.0] * 3, "sdpa_by_group": [3.0] * 3}
+    monkeypatch.setattr(
+        attention_cuda, "take_turns", lambda calls, rounds, clock: {name: seconds[name] for name in calls}
+    )
+    row = attention_cuda.measure([33, 33], rounds=3)
+    read = attention.LLAMA_8B.kv_bytes(66, torch.float32)  # a batch's
+    assert row["bytes"] == read
+    assert (row["kernel_ms"], row["kernel_eager_ms"], row["copy_ms"]) == (500.0, 1000.0, 1000.0)
+    assert row["kernel_gb_s"] == pytest.approx(2 * read / 1e9)
+    assert row["copy_gb_s"] == pytest.approx(4 * 2**30 / 1e9)
+    share = 2 * read / (4 * 2**30)
+    assert row["shares"] == pytest.approx([share, 2 * share, share / 4])
+    assert row["share_of_copy"] == pytest.approx(share)
+    assert row["relative_error"] < 1e-5
+
+
+def test_every_part_for_the_gpu_measures(gpu_stand_in, monkeypatch):
+    row = attention_cuda.measure([33, 33], rounds=1)
+    assert "64 x 4096" in attention_cuda.table({"64 x 4096": row})
+    monkeypatch.setattr(attention_cuda, "CONFIGS_TO_TRY", attention_cuda.CONFIGS_TO_TRY[:2])
+    configurations = attention_cuda.measure_configs(rounds=1)
+    assert len(configurations["share_of_copy"]) == 2 + 6
+    assert configurations["skipped"] == {}
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    library = SimpleNamespace(flex_attention=torch.nn.functional.scaled_dot_product_attention)
+    monkeypatch.setitem(sys.modules, "torch.nn.attention.flex_attention", library)
+    flex = attention_cuda.measure_flex(rounds=1)
+    assert flex["relative_error"] < 1e-5
+    assert flex["flex_attention_ms"] > 0
+
+
+def test_a_wrong_result_of_another_library_is_seen(gpu_stand_in):
+    others = [lambda batch=batch: batch.query for batch in gpu_stand_in]
+    assert attention_cuda._beside_kernel("other", others, gpu_stand_in, 1)["relative_error"] > 0.5
+
+
+def test_a_library_that_is_not_there_is_skipped(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flashinfer", None)
+    assert "flashinfer" in attention_cuda.measure_flashinfer(rounds=1)["skipped"]
 
 
 def test_the_workload_with_a_target_is_the_one_of_the_issue():

@@ -134,24 +134,31 @@ def test_neighbouring_heads_share_a_kv_head():
     assert output[0, :, 0].tolist() == [1, 1, 2, 2]
 
 
-@pytest.mark.skipif(not hasattr(mmap, "MAP_ANONYMOUS"), reason="no anonymous memory maps on this system")
-def test_a_block_whose_offset_needs_64_bits():
-    """D08: block 2066 at a stride of 1,039,680 elements starts behind element 2**31, in memory that is not filled."""
-    block, stride, no_reserve = 2066, 1_039_680, 0x4000
-    assert block * stride == 2_147_978_880 > 2**31
-    shape, strides = (block + 1, 4, 2, 8), (stride, 16, 8, 1)
-    batch = Batch([3])
-    pools = []
-    for filled in (batch.keys, batch.values):
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve
-        memory = mmap.mmap(-1, 4 * (block + 1) * stride, flags=flags)
-        pool = torch.frombuffer(memory, dtype=torch.float32).as_strided(shape, strides)
-        pool[block] = filled[batch.tables[0, 0]]
-        pools.append(pool)
-    output = batch.run(
-        key_cache=pools[0], value_cache=pools[1], block_tables=torch.tensor([[block]], dtype=torch.int32)
-    )
-    torch.testing.assert_close(output, batch.expected, atol=1e-6, rtol=1e-5)
+@pytest.mark.skipif(sys.platform != "linux", reason="memory that is reserved and never filled is asked for as on Linux")
+@pytest.mark.parametrize("pool", ["key_cache", "value_cache"])
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [
+        ((2067, 4, 2, 8), (1_039_680, 16, 8, 1)),  # block 2066 starts at element 2,147,978,880
+        ((8, 4, 2, 8), (16, 715_827_884, 8, 1)),
+        ((8, 4, 4, 8), (32, 8, 715_827_884, 1)),
+        ((8, 4, 2, 8), (8, 2, 1, 306_783_380)),
+    ],
+)
+def test_offsets_need_64_bits(shape, strides, pool):
+    """D08: the last block, slot, head or element of a pool starts behind element 2**31."""
+    assert max((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) > 2**31
+    batch = Batch([4], heads=4, kv_heads=shape[2])
+    size = 4 * (1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)))
+    no_reserve = 0x4000  # MAP_NORESERVE
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
+    far = torch.frombuffer(memory, dtype=torch.float32).as_strided(shape, strides)
+    near = {"key_cache": batch.keys, "value_cache": batch.values}
+    block = int(batch.tables[0, 0])
+    far[-1] = near[pool][block]
+    other = next(name for name in near if name != pool)
+    changes = {pool: far, other: near[other][block].expand(shape), "block_tables": torch.tensor([[shape[0] - 1]]).int()}
+    torch.testing.assert_close(batch.run(**changes), batch.expected, atol=1e-6, rtol=1e-5)
 
 
 def test_strides_are_read_from_the_tensors():
@@ -335,7 +342,7 @@ class Compile:
 
 triton_kernels._decode_kernel = Compile(triton_kernels._decode_kernel)
 triton_kernels._merge_kernel = Compile(triton_kernels._merge_kernel)
-for dtype in (torch.float32, torch.float16, torch.bfloat16):
+for dtype in (torch.float32, torch.bfloat16):
     pools = torch.zeros(2, 2, 16, 2, 128, dtype=dtype)
     tables, lens = torch.zeros(2, 8, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
     triton_kernels.paged_attention_triton(
@@ -361,7 +368,7 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
 def test_the_kernel_compiles_for_a_gpu_that_is_not_here(tmp_path):
     """Nothing is kept on the stack, and keys and values come in asynchronous copies of 16 bytes a thread."""
     lines = python(COMPILE, TRITON_CACHE_DIR=str(tmp_path)).splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 4
     for line in lines:
         _, name, _, stack, copies, shared = line.split()
         assert stack == "0", line
