@@ -291,8 +291,7 @@ def _decode_kernel(  # type: ignore[no-untyped-def]  # Triton would look annotat
 
     # The merge does not look at a split behind the end of its sequence. Without a merge the first is the result.
     is_written = is_head & ((first < context_len) | (split == 0))
-    nothing = total == 0.0
-    total = tl.where(nothing, 1.0, total)
+    total = tl.where(total == 0.0, 1.0, total)  # no tokens: zeros, and an lse of -inf
     partial_rows = partial + seq * partial_strides[0] + heads * partial_strides[1] + split * partial_strides[2]
     tl.store(
         partial_rows[:, None] + dims[None, :] * partial_strides[3],
@@ -300,7 +299,7 @@ def _decode_kernel(  # type: ignore[no-untyped-def]  # Triton would look annotat
         mask=is_written[:, None] & is_dim[None, :],
     )
     lse_rows = lse + seq * lse_strides[0] + heads * lse_strides[1] + split * lse_strides[2]
-    tl.store(lse_rows, tl.where(nothing, float("-inf"), largest + tl.log2(total)), mask=is_written)
+    tl.store(lse_rows, largest + tl.log2(total), mask=is_written)
 
 
 @_jit

@@ -188,16 +188,15 @@ def test_physical_order_changes_nothing():
 
 
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:All-NaN")  # of numpy's, for rows that are padding
-def test_a_split_in_which_every_score_is_minus_infinity():
-    """D23: it weighs nothing beside a split with finite scores; -inf minus -inf would be NaN."""
-    batch = Batch([32], kv_heads=1, heads=1, block_size=16)
+@pytest.mark.parametrize(("hidden_blocks", "num_splits"), [(1, 1), (1, 2), (16, 17)])
+def test_a_split_in_which_every_score_is_minus_infinity(hidden_blocks, num_splits):
+    """D23: it weighs nothing beside a split with finite scores, be it a tile, a split or all that is merged first."""
+    batch = Batch([16 * (hidden_blocks + 1)], kv_heads=1, heads=1, block_size=16)
     batch.query[:] = 1.0
-    before = batch.run(2, block_tables=batch.tables[:, 1:].repeat(1, 2))
-    batch.keys[batch.tables[0, 0], :, :, 0] = -torch.inf
-    for num_splits in (1, 2):
-        output = batch.run(num_splits)
-        assert output.isfinite().all()
-        torch.testing.assert_close(output, before)
+    last = batch.tables[:, -1:].repeat(1, hidden_blocks + 1)  # the same tokens over and over weigh the same
+    before = batch.run(num_splits, block_tables=last)
+    batch.keys[batch.tables[0, :-1].long(), :, :, 0] = -torch.inf
+    torch.testing.assert_close(batch.run(num_splits), before)
 
 
 def test_more_splits_than_the_merge_reads_at_a_time():
@@ -326,7 +325,7 @@ driver.set_active(Hopper())
 torch.cuda.is_available = lambda: True
 from refimpl.device import triton_kernels
 torch.cuda.is_available = lambda: False
-compiled = {}
+compiled, rows = {}, []
 
 
 class Compile:
@@ -336,6 +335,7 @@ class Compile:
     def __getitem__(self, grid):
         def compile(*arguments, **options):
             compiled[self.kernel.fn.__name__] = self.kernel.warmup(*arguments, grid=grid, **options)
+            rows.append(options.get("ROWS"))
 
         return compile
 
@@ -359,20 +359,26 @@ for dtype in (torch.float32, torch.bfloat16):
             )
         stack = re.search(r"STACK:([0-9]+)", usage).group(1)
         copies = len(re.findall(r"LDGSTS[.A-Z]*[.]128", sass))
-        print(dtype, name, "stack", stack, "async" if copies else "-", kernel.metadata.shared)
+        cores = "tensor-cores" if "HMMA" in sass else "-"
+        print(dtype, name, "stack", stack, "async" if copies else "-", cores, kernel.metadata.shared)
+print(rows[0])
 """
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is CUDA: gpu-check runs the compiled kernel itself")
 @pytest.mark.skipif(version("triton") != "3.7.1", reason="the stand-in for a driver is made for triton 3.7.1")
 def test_the_kernel_compiles_for_a_gpu_that_is_not_here(tmp_path):
-    """Nothing is kept on the stack, and keys and values come in asynchronous copies of 16 bytes a thread."""
-    lines = python(COMPILE, TRITON_CACHE_DIR=str(tmp_path)).splitlines()
+    """D05: groups have 16 rows. Nothing is on the stack, keys and values come in asynchronous copies of 16 bytes a
+    thread, and float32 is float32: no tensor core, which would compute it in tf32.
+    """
+    *lines, rows = python(COMPILE, TRITON_CACHE_DIR=str(tmp_path)).splitlines()
     assert len(lines) == 4
+    assert rows == "16"
     for line in lines:
-        _, name, _, stack, copies, shared = line.split()
+        dtype, name, _, stack, copies, cores, shared = line.split()
         assert stack == "0", line
         assert (copies == "async") == (name == "_decode_kernel"), line
+        assert (cores == "tensor-cores") == (copies == "async" and dtype == "torch.bfloat16"), line
         assert int(shared) < 227 * 1024 // 2, line
 
 
