@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from refimpl.device.attention import paged_attention
+from refimpl.device.kv_cache import KVCache
 
 BLOCK_SIZE = 16
 SHORT, LONG = 128, 4096  # tokens of the rows that show how cost grows with the total
@@ -109,15 +110,13 @@ def make_batch(
     tables = torch.zeros(len(contexts), max(needed), dtype=torch.int32, device=device)
     for row, blocks in zip(tables, torch.split(order, needed), strict=True):
         row[: len(blocks)] = blocks
-    random = partial(torch.randn, generator=generator, dtype=dtype, device=device)
-    pool_shape = (sum(needed), block_size, heads.num_kv_heads, heads.head_dim)
-    return Batch(
-        random(len(contexts), heads.num_heads, heads.head_dim),
-        random(pool_shape),
-        random(pool_shape),
-        tables,
-        torch.tensor(contexts, dtype=torch.int32, device=device),
-    )
+    cache = KVCache(1, sum(needed), 0, block_size, heads.num_kv_heads, heads.head_dim, dtype, device)
+    pools = cache.key_cache(0), cache.value_cache(0)  # strided as the package's own
+    for pool in pools:
+        pool.normal_(generator=generator)
+    query_shape = (len(contexts), heads.num_heads, heads.head_dim)
+    query = torch.randn(query_shape, generator=generator, dtype=dtype, device=device)
+    return Batch(query, *pools, tables, torch.tensor(contexts, dtype=torch.int32, device=device))
 
 
 def sdpa_by_head(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
