@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from refimpl import LLM
-from refimpl.serving import engine
+from refimpl import LLM, SamplingParams
+from refimpl.serving import llm
 from refimpl.serving.generate import add_generate_arguments, run_fetch_model, run_generate
 
+SMALL = ["--model", "TINY", "--num-gpu-blocks-override", "64"]
 FRANCE = "What is the capital of France, and why is it famous?"
 
 
@@ -26,7 +27,7 @@ def generate(*arguments: str | Path) -> int:
 
 
 def test_the_real_model_answers(smollm2: LLM, monkeypatch, capsys):
-    monkeypatch.setattr(engine, "LLM", lambda *args, **kwargs: smollm2)
+    monkeypatch.setattr(llm, "LLM", lambda *args, **kwargs: smollm2)
     assert generate(FRANCE, "--max-tokens", "20") == 0
     printed = capsys.readouterr()
     assert printed.out.startswith(
@@ -40,7 +41,7 @@ def test_one_answer_is_printed_as_it_grows(tiny: LLM, tiny_folder, capsys, monke
     pieces = []
     monkeypatch.setattr("builtins.print", lambda text, end="\n", flush=False: pieces.append((text, end, flush)))
     assert generate("two words", "--raw", "--model", tiny_folder, "--max-tokens", 30, "--max-model-len", 64) == 0
-    (expected,) = tiny.generate("two words", engine.SamplingParams(temperature=0, max_tokens=30))
+    (expected,) = tiny.generate("two words", SamplingParams(temperature=0, max_tokens=30))
     assert "".join(text for text, _, _ in pieces) == expected.outputs[0].text
     assert len(pieces) == len(expected.outputs[0].token_ids)
     assert [end for _, end, _ in pieces] == [""] * (len(pieces) - 1) + ["\n"]
@@ -52,7 +53,7 @@ def test_several_answers_keep_to_their_own_lines(tiny: LLM, tiny_folder, capsys)
     options = ["--raw", "--model", tiny_folder, "--max-tokens", 60, "--num-gpu-blocks-override", 64]
     assert generate(*prompts, *options) == 0
     lines = capsys.readouterr().out.split("\n")
-    params = engine.SamplingParams(temperature=0, max_tokens=60)
+    params = SamplingParams(temperature=0, max_tokens=60)
     for letter, output in zip("ABC", tiny.generate(prompts, params), strict=True):
         own = [line.removeprefix(f"{letter}: ") for line in lines if line.startswith(f"{letter}: ")]
         assert "".join(own) == output.outputs[0].text.replace("\n", "")
@@ -80,14 +81,13 @@ def test_block_tables_are_printed_when_they_change(tiny_folder, capsys):
             "max_model_len",
         ),
         (["hi " * 99, "--raw", "--model", "TINY", "--num-gpu-blocks-override", "1"], "the prompt has"),
-        (["hi", "ho", "--raw", "--model", "TINY", "--num-gpu-blocks-override", "2", "--ignore-eos"], "needs a block"),
         (["", "--raw", "--model", "TINY", "--num-gpu-blocks-override", "2"], "empty prompt"),
         (["hi", "--raw", "--model", "TINY", "--num-gpu-blocks-override", str(10**12)], "more than there is: lower"),
         (["hi", "--raw", "--model", "TINY", "--num-gpu-blocks-override", str(10**26)], "more than there is: lower"),
-        (["hi", "--raw", "--model", "TINY", "--seed", str(2**64)], f"seed is {2**64}, it must be between 0 and"),
-        (["a\udcff", "--raw", "--model", "TINY"], r"character 1 of the text is '\udcff', no character of its own"),
-        (["a\udcff", "--model", "TINY"], "no character of its own"),
-        (["hi", "--raw", "--model", "TINY", "--seed=-1"], "seed is -1, it must be between 0 and 18446744073709551615"),
+        (["hi", "--raw", *SMALL, "--seed", str(2**64)], f"seed is {2**64}, it must be between 0 and"),
+        (["a\udcff", "--raw", *SMALL], r"character 1 of the text is '\udcff', no character of its own"),
+        (["a\udcff", *SMALL], "no character of its own"),
+        (["hi", "--raw", *SMALL, "--seed=-1"], "seed is -1, it must be between 0 and 18446744073709551615"),
     ],
 )
 def test_what_cannot_run_is_one_sentence_and_exit_code_2(tiny_folder, capsys, arguments, message):
@@ -104,7 +104,7 @@ def test_declaring_the_arguments_loads_no_torch():
 
 
 def test_a_missing_package_is_one_sentence(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "refimpl.serving.engine", None)
+    monkeypatch.setitem(sys.modules, "refimpl.serving.llm", None)
     assert generate("hi") == 2
     assert "pip install refimpl[serving]" in capsys.readouterr().err
 
