@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from refimpl.sequence import Sequence as Sequence
     from refimpl.sequence import SequenceGroup as SequenceGroup
     from refimpl.sequence import SequenceStatus as SequenceStatus
-    from refimpl.serving.engine import LLM as LLM
     from refimpl.serving.engine import LLMEngine as LLMEngine
+    from refimpl.serving.llm import LLM as LLM
 
 _MODULE_OF = {  # public name -> the module that defines it
     "AllocStatus": "block_manager",
@@ -51,7 +51,7 @@ _MODULE_OF = {  # public name -> the module that defines it
     "CheckResult": "checks",
     "Device": "block",
     "KVCache": "device.kv_cache",
-    "LLM": "serving.engine",
+    "LLM": "serving.llm",
     "LLMEngine": "serving.engine",
     "LRUEvictor": "evictor",
     "PhysicalTokenBlock": "block",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
 
@@ -39,7 +40,9 @@ class SamplingParams:
         top_p: sample from the smallest set of tokens whose probability reaches this.
         max_tokens: output tokens at most, per output.
         ignore_eos: go on after the end-of-sequence token.
-        seed: seed of this request's own random generator.
+        seed: seed of this request's own random generator; output i of several draws with seed + i.
+        stop: one or several texts at which an output ends; the text does not include them.
+        stop_token_ids: tokens at which an output ends, beside the model's own.
 
     Raises:
         ValueError: for a value outside its range, with the value and the range.
@@ -55,8 +58,14 @@ class SamplingParams:
     max_tokens: int = 16
     ignore_eos: bool = False
     seed: int | None = None
+    stop: str | SequenceOf[str] = ()
+    stop_token_ids: SequenceOf[int] = ()
 
     def __post_init__(self) -> None:
+        self.stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        if not all(isinstance(text, str) and text for text in self.stop):
+            raise ValueError(f"stop is {self.stop!r}, it must be one or several texts of 1 character or more")
+        self.stop_token_ids = tuple(self.stop_token_ids)
         for name in ("n", "best_of", "max_tokens"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int) and value >= 1):

@@ -2,16 +2,82 @@
 
 Nothing here owns memory: a call reads the pools of a `KVCache` and returns a new tensor. The result depends on the
 logical order of the tokens alone, never on which blocks they lie in or on what unused slots hold, NaN included.
+`gathered_attention` says what is computed; what computes it fast is chosen by the tensors' device and dtype.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-_QUERY_CHUNK = 512  # query tokens of a prompt at a time, so that scores take memory linear in the context
+from refimpl.device.sparse_attention import DecodePlan, plan_decode, pool_rows, sparse_paged_attention, token_rows
+
+BACKENDS = ("auto", "torch", "triton")
+_QUERY_CHUNK = 512  # query tokens of a prompt at a time, so that masks take memory linear in the context
+
+
+class AttentionMetadata:
+    """What attention has to know of a step, checked once and used in every layer.
+
+    Args:
+        block_tables: [num_seqs, max_blocks_per_seq], int; entries behind a sequence's last block are never used.
+        query_lens: new tokens of each sequence.
+        context_lens: tokens of each sequence in the cache, the new ones included.
+        num_blocks, block_size: of the pool.
+
+    Raises:
+        ValueError: for a context that its table does not hold, a block outside the pool, or a query that is longer
+            than its context.
+
+    Source: vLLM 0.5.4, `vllm/attention/backends/abstract.py`, `AttentionMetadata`.
+    """
+
+    def __init__(
+        self,
+        block_tables: Tensor,
+        query_lens: Sequence[int],
+        context_lens: Sequence[int],
+        *,
+        num_blocks: int,
+        block_size: int,
+    ) -> None:
+        _check_lengths(block_tables, query_lens, context_lens, block_size)
+        self.query_lens = list(query_lens)
+        self.context_lens = list(context_lens)
+        self.is_decode = max(query_lens, default=0) <= 1 and min(query_lens, default=1) == 1
+        self.context_lens_tensor = torch.tensor(self.context_lens, dtype=torch.int64).to(block_tables.device)
+        self.block_tables = _used_blocks(block_tables, self.context_lens_tensor, num_blocks, block_size)
+        self._plan: DecodePlan | None = None
+        self._rows: list[Tensor] = []
+        self._masks: dict[tuple[int, int], Tensor] = {}
+
+    def decode_plan(self, cache: Tensor, num_heads: int, num_rows: int) -> DecodePlan:
+        """The plan of the step's decode attention, for pools of one shape and one layout."""
+        if self._plan is None:
+            self._plan = plan_decode(self.block_tables, self.context_lens_tensor, cache, num_heads, num_rows)
+        return self._plan
+
+    def rows_of_contexts(self, cache: Tensor) -> list[Tensor]:
+        """For each sequence the rows of the pool that hold its tokens, head by head: [num_kv_heads, context_len]."""
+        if not self._rows:
+            heads = torch.arange(cache.shape[2], device=cache.device)[:, None] * (cache.stride(2) // cache.shape[3])
+            for table, context_len in zip(self.block_tables, self.context_lens, strict=True):
+                positions = torch.arange(context_len, device=cache.device)[None]
+                self._rows.append(token_rows(table[None], positions, cache) + heads)
+        return self._rows
+
+    def mask(self, query_len: int, context_len: int, dtype: torch.dtype) -> Tensor:
+        """[query_len, context_len]: 0 where a query, one of the last tokens, sees a key, else -inf."""
+        key = query_len, context_len
+        if key not in self._masks:
+            device = self.block_tables.device
+            positions = torch.arange(context_len - query_len, context_len, device=device)[:, None]
+            hidden = torch.arange(context_len, device=device) > positions
+            self._masks[key] = torch.zeros(key, dtype=dtype, device=device).masked_fill_(hidden, -torch.inf)
+        return self._masks[key]
 
 
 def paged_attention(
@@ -34,14 +100,14 @@ def paged_attention(
         block_tables: [num_seqs, max_blocks_per_seq], int; entries behind a sequence's last block are never used.
         context_lens: [num_seqs], int, tokens in the cache, the query's own included; 0 gives a row of zeros.
         scale: factor of the scores, `head_dim ** -0.5` when left out.
-        backend: "torch", or "auto" for the best one that there is.
+        backend: "torch"; "triton", on CUDA or, slowly and in float32, in Triton's interpreter; "auto" for the best.
 
     Returns:
         [num_seqs, num_heads, head_dim], dtype of the query.
 
     Raises:
-        ValueError: for shapes that do not match, heads that do not divide, or a block or length out of range.
-        NotImplementedError: for the backend "triton".
+        ValueError: for shapes that do not match, heads that do not divide, a block or length out of range, or a
+            backend that cannot run here, with the reason.
 
     >>> keys = torch.zeros(8, 4, 1, 2); values = torch.full((8, 4, 1, 2), float("nan"))
     >>> values[5] = 1.0; values[2, 0] = 6.0  # the table [5, 2] with 5 tokens: four ones and a six
@@ -50,22 +116,90 @@ def paged_attention(
 
     Source: PagedAttention paper, section 4.1; vLLM 0.5.4, `vllm/attention/ops/paged_attn.py`.
     """
-    _check_backend(backend)
-    _check_shapes(query, key_cache, value_cache, block_tables, context_lens)
-    longest = int(context_lens.max()) if context_lens.numel() else 0
-    tables = _used_blocks(block_tables, context_lens, longest, key_cache)
-    keys, values = _gather(key_cache, tables, longest), _gather(value_cache, tables, longest)
-    visible = torch.arange(longest, device=query.device) < context_lens[:, None]
-    return _attend(query[:, None], keys, values, visible[:, None], scale)[:, 0]
+    _check_shapes(query, key_cache, value_cache)
+    if block_tables.shape[0] != len(query) or list(context_lens.shape) != [len(query)]:
+        raise ValueError(
+            f"{len(query)} sequences need block_tables of {len(query)} rows and context_lens of {len(query)}, "
+            f"got {list(block_tables.shape)} and {list(context_lens.shape)}"
+        )
+    num_blocks, block_size = key_cache.shape[:2]
+    lens = context_lens.tolist()
+    new = [min(context_len, 1) for context_len in lens]
+    metadata = AttentionMetadata(block_tables, new, lens, num_blocks=num_blocks, block_size=block_size)
+    return decode_attention(query, key_cache, value_cache, metadata, scale=scale, backend=backend)
+
+
+def decode_attention(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    metadata: AttentionMetadata,
+    *,
+    scale: float | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """`paged_attention` with the step's metadata, for a caller who has many layers; shapes are not checked again."""
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    if backend not in BACKENDS:
+        raise ValueError(f"backend is {backend!r}, it must be one of {BACKENDS}")
+    if not any(metadata.context_lens):
+        return torch.zeros_like(query)
+    if backend == "triton" or (backend == "auto" and query.is_cuda):
+        from refimpl.device import triton_kernels
+
+        why_not = triton_kernels.why_unavailable(query)
+        if why_not is None:
+            tables, lens = metadata.block_tables, metadata.context_lens_tensor
+            return triton_kernels.paged_attention_triton(query, key_cache, value_cache, tables, lens, scale=scale)
+        if backend == "triton":
+            raise ValueError(f"backend 'triton' cannot run here: {why_not}")
+    if query.dtype == key_cache.dtype == value_cache.dtype == torch.float32 and query.device.type == "cpu":
+        key_rows, value_rows = pool_rows(key_cache), pool_rows(value_cache)
+        if key_rows is not None and value_rows is not None and key_cache.stride() == value_cache.stride():
+            plan = metadata.decode_plan(key_cache, query.shape[1], len(key_rows))
+            return sparse_paged_attention(query, key_rows, value_rows, plan, scale)
+    outputs = torch.zeros_like(query)
+    for seq, (table, context_len) in enumerate(zip(metadata.block_tables, metadata.context_lens, strict=True)):
+        outputs[seq] = gathered_attention(query[seq], key_cache, value_cache, table, context_len, scale)
+    return outputs
+
+
+def gathered_attention(
+    query: Tensor, key_cache: Tensor, value_cache: Tensor, block_table: Tensor, context_len: int, scale: float
+) -> Tensor:
+    """Decode attention of one sequence in its plainest form: gather its keys and values, then attend.
+
+    query: [num_heads, head_dim]; block_table: [num_blocks], int64; returns [num_heads, head_dim]. This is what every
+    other path has to equal.
+    """
+    if context_len == 0:
+        return torch.zeros_like(query)
+    keys = gather(key_cache, block_table, context_len).float()
+    values = gather(value_cache, block_table, context_len).float()
+    group_size = query.shape[0] // keys.shape[1]
+    keys = keys.repeat_interleave(group_size, dim=1)  # KV head of query head h: h // group_size
+    values = values.repeat_interleave(group_size, dim=1)
+    # float16 scores overflow before they are scaled, so the scale goes into the float32 query.
+    scores = torch.einsum("hd,thd->ht", query.float() * scale, keys)
+    return torch.einsum("ht,thd->hd", scores.softmax(dim=-1), values).to(query.dtype)
+
+
+def gather(cache: Tensor, block_table: Tensor, num_tokens: int) -> Tensor:
+    """A sequence's first `num_tokens` tokens, in their order: [num_tokens, num_kv_heads, head_dim].
+
+    >>> pool = torch.arange(8.0).view(4, 2, 1, 1)  # 4 blocks of 2 tokens
+    >>> gather(pool, torch.tensor([3, 0]), 3).flatten().tolist()
+    [6.0, 7.0, 0.0]
+    """
+    num_blocks = -(-num_tokens // cache.shape[1])
+    return cache[block_table[:num_blocks]].flatten(0, 1)[:num_tokens]
 
 
 def paged_prefill_attention(
     query: Tensor,
     key_cache: Tensor,
     value_cache: Tensor,
-    block_tables: Tensor,
-    query_lens: Sequence[int],
-    context_lens: Tensor,
+    metadata: AttentionMetadata,
     *,
     scale: float | None = None,
 ) -> Tensor:
@@ -76,103 +210,98 @@ def paged_prefill_attention(
 
     Args:
         query: [sum of query_lens, num_heads, head_dim].
-        key_cache, value_cache, block_tables, context_lens, scale: as for `paged_attention`.
-        query_lens: new tokens of each sequence, at most its context length.
+        key_cache, value_cache, scale: as for `paged_attention`.
+        metadata: of the step.
 
     Returns:
         [sum of query_lens, num_heads, head_dim], dtype of the query.
 
     Raises:
-        ValueError: as `paged_attention`, and for query lengths that do not fit.
+        ValueError: for shapes that do not match, or heads that do not divide.
 
     Source: vLLM 0.5.4, `vllm/attention/ops/prefix_prefill.py`, `context_attention_fwd`.
     """
-    _check_shapes(query, key_cache, value_cache, block_tables, context_lens, num_seqs=len(query_lens))
-    if sum(query_lens) != query.shape[0]:
-        raise ValueError(f"query_lens add up to {sum(query_lens)}, query holds {query.shape[0]} tokens")
-    lens = context_lens.tolist()
-    for query_len, context_len in zip(query_lens, lens, strict=True):
-        if not 0 <= query_len <= context_len:
-            raise ValueError(f"a query of {query_len} tokens does not fit a context of {context_len}")
-    tables = _used_blocks(block_tables, context_lens, max(lens, default=0), key_cache)
-    outputs = []
-    for queries, table, context_len in zip(torch.split(query, list(query_lens)), tables, lens, strict=True):
-        keys, values = (_gather(cache, table[None], context_len) for cache in (key_cache, value_cache))
-        outputs.append(_attend_causally(queries, keys, values, context_len, scale))
-    return torch.cat(outputs) if outputs else torch.empty_like(query)
+    _check_shapes(query, key_cache, value_cache)
+    if sum(metadata.query_lens) != len(query):
+        raise ValueError(f"query_lens add up to {sum(metadata.query_lens)}, query holds {len(query)} tokens")
+    outputs = torch.empty_like(query)
+    keys, values = _contexts(key_cache, metadata), _contexts(value_cache, metadata)
+    of_each = (query.split(metadata.query_lens), outputs.split(metadata.query_lens), keys, values)  # type: ignore[no-untyped-call]
+    for queries, output, seq_keys, seq_values in zip(*of_each, strict=True):
+        _attend_causally(queries, seq_keys, seq_values, scale, metadata, output)
+    return outputs
 
 
-def _attend_causally(query: Tensor, keys: Tensor, values: Tensor, context_len: int, scale: float | None) -> Tensor:
-    """One sequence: [query_len, num_heads, head_dim] against [1, context_len, num_kv_heads, head_dim]."""
-    positions = torch.arange(context_len - query.shape[0], context_len, device=query.device)
-    outputs = []
-    for queries, where in zip(torch.split(query, _QUERY_CHUNK), torch.split(positions, _QUERY_CHUNK), strict=True):
-        end = int(where[-1]) + 1 if len(where) else 0  # no query of this chunk sees a key from here on
-        visible = torch.arange(end, device=query.device) <= where[:, None]
-        outputs.append(_attend(queries[None], keys[:, :end], values[:, :end], visible[None], scale)[0])
-    return torch.cat(outputs)
+def _contexts(cache: Tensor, metadata: AttentionMetadata) -> Iterator[Tensor]:
+    """The keys or values of each sequence in turn: [num_kv_heads, context_len, head_dim]."""
+    pool = pool_rows(cache)
+    if pool is not None:
+        for rows in metadata.rows_of_contexts(cache):
+            yield pool.index_select(0, rows.flatten()).view(*rows.shape, cache.shape[3])
+    else:
+        for table, context_len in zip(metadata.block_tables, metadata.context_lens, strict=True):
+            yield gather(cache, table, context_len).transpose(0, 1)
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scale: float | None) -> Tensor:
-    """Softmax attention in float32 over the keys that are visible.
-
-    query [num_seqs, query_len, num_heads, head_dim]; keys and values [num_seqs, num_keys, num_kv_heads, head_dim];
-    visible [num_seqs, query_len, num_keys]. A key that no query sees may hold NaN; a query that sees none gives 0.
-    """
-    num_seqs, query_len, num_heads, head_dim = query.shape
-    num_kv_heads = keys.shape[2]
-    group_size = num_heads // num_kv_heads
-    # A hidden score is replaced whatever it is, but a weight of 0 times NaN is NaN: such values are replaced, too.
-    seen = visible.any(dim=1)[:, :, None, None]
-    keys = keys.float().permute(0, 2, 3, 1)
-    values = torch.where(seen, values.float(), 0.0).permute(0, 2, 1, 3)
-    # float16 scores overflow before they are scaled, so the scale goes into the float32 query.
-    query_f32 = query.float() * (head_dim**-0.5 if scale is None else scale)
-    by_kv_head = query_f32.reshape(num_seqs, query_len, num_kv_heads, group_size, head_dim).permute(0, 2, 3, 1, 4)
-    flat = by_kv_head.reshape(num_seqs, num_kv_heads, group_size * query_len, head_dim)
-    scores = (flat @ keys).reshape(num_seqs, num_kv_heads, group_size, query_len, keys.shape[3])
-    hidden = ~visible[:, None, None]
-    weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1).masked_fill(hidden, 0.0)
-    output = (weights.flatten(2, 3) @ values).reshape(by_kv_head.shape)
-    return output.permute(0, 3, 1, 2, 4).reshape(query.shape).to(query.dtype)
-
-
-def _gather(cache: Tensor, tables: Tensor, num_tokens: int) -> Tensor:
-    """A pool's first `num_tokens` tokens of each table: [num_seqs, num_tokens, num_kv_heads, head_dim]."""
-    num_blocks = -(-num_tokens // cache.shape[1])
-    return cache[tables[:, :num_blocks]].flatten(1, 2)[:, :num_tokens]
-
-
-def _used_blocks(block_tables: Tensor, context_lens: Tensor, longest: int, cache: Tensor) -> Tensor:
-    """The tables as int64, with block 0 behind each sequence's last block. ValueError for what is out of range."""
-    num_blocks, block_size = cache.shape[:2]
-    capacity = block_tables.shape[1] * block_size
-    if longest > capacity:
-        raise ValueError(
-            f"a context of {longest} tokens does not fit its block table: "
-            f"{block_tables.shape[1]} blocks of {block_size} hold {capacity}"
+def _attend_causally(
+    query: Tensor, keys: Tensor, values: Tensor, scale: float | None, metadata: AttentionMetadata, output: Tensor
+) -> None:
+    """One sequence: query and output [query_len, num_heads, head_dim], keys [num_kv_heads, context_len, head_dim]."""
+    dtype = torch.float32 if query.device.type == "cpu" else query.dtype
+    keys, values = keys[None].to(dtype), values[None].to(dtype)
+    whole = len(query) == keys.shape[2]  # no part of it is cached: the plain causal case, which needs no mask
+    chunk = len(query) if whole else _QUERY_CHUNK
+    for start in range(0, len(query), chunk):
+        queries = query[start : start + chunk].to(dtype).transpose(0, 1)[None]
+        end = keys.shape[2] - len(query) + start + queries.shape[2]  # no query of this chunk sees a key from here on
+        attended = functional.scaled_dot_product_attention(
+            queries,
+            keys[:, :, :end],
+            values[:, :, :end],
+            attn_mask=None if whole or queries.shape[2] == 1 else metadata.mask(queries.shape[2], end, dtype),
+            is_causal=whole,
+            scale=scale,
+            enable_gqa=True,
         )
-    if context_lens.numel() and int(context_lens.min()) < 0:
-        raise ValueError(f"context_lens holds {int(context_lens.min())}, a length must be 0 or more")
+        output[start : start + chunk] = attended[0].transpose(0, 1)
+
+
+def _used_blocks(block_tables: Tensor, context_lens: Tensor, num_blocks: int, block_size: int) -> Tensor:
+    """The tables as int64, with block 0 behind each sequence's last block. ValueError for a block out of range."""
     first_position = torch.arange(block_tables.shape[1], device=block_tables.device) * block_size
-    used = first_position < context_lens[:, None]
-    tables = torch.where(used, block_tables.long(), 0)
-    outside = tables[(tables < 0) | (tables >= num_blocks)]
-    if outside.numel() and longest:
-        raise ValueError(f"block {int(outside[0])} is not in the cache, which holds blocks 0 to {num_blocks - 1}")
+    tables = torch.where(first_position < context_lens[:, None], block_tables.long(), 0)
+    if context_lens.numel() and tables.numel() and context_lens.any():
+        lowest, highest = (int(block) for block in tables.aminmax())
+        if lowest < 0 or highest >= num_blocks:
+            block = lowest if lowest < 0 else highest
+            raise ValueError(f"block {block} is not in the cache, which holds blocks 0 to {num_blocks - 1}")
     return tables
 
 
-def _check_shapes(
-    query: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    block_tables: Tensor,
-    context_lens: Tensor,
-    num_seqs: int | None = None,
+def _check_lengths(
+    block_tables: Tensor, query_lens: Sequence[int], context_lens: Sequence[int], block_size: int
 ) -> None:
-    """ValueError unless the shapes fit one another; `num_seqs` where it is not the number of queries."""
-    num_seqs = query.shape[0] if num_seqs is None else num_seqs
+    """ValueError for lengths that do not fit one another or the tables."""
+    if not len(block_tables) == len(query_lens) == len(context_lens):
+        raise ValueError(
+            f"{len(block_tables)} block tables, {len(query_lens)} query_lens and {len(context_lens)} context_lens: "
+            f"there must be one of each a sequence"
+        )
+    capacity = block_tables.shape[1] * block_size
+    for query_len, context_len in zip(query_lens, context_lens, strict=True):
+        if context_len < 0:
+            raise ValueError(f"context_lens holds {context_len}, a length must be 0 or more")
+        if context_len > capacity:
+            raise ValueError(
+                f"a context of {context_len} tokens does not fit its block table: "
+                f"{block_tables.shape[1]} blocks of {block_size} hold {capacity}"
+            )
+        if not 0 <= query_len <= context_len:
+            raise ValueError(f"a query of {query_len} tokens does not fit a context of {context_len}")
+
+
+def _check_shapes(query: Tensor, key_cache: Tensor, value_cache: Tensor) -> None:
+    """ValueError unless the shapes fit one another."""
     if key_cache.shape != value_cache.shape:
         raise ValueError(f"key_cache is {list(key_cache.shape)}, value_cache is {list(value_cache.shape)}")
     num_heads, head_dim = query.shape[1:]
@@ -181,15 +310,3 @@ def _check_shapes(
         raise ValueError(f"{num_heads} query heads cannot share {num_kv_heads} KV heads evenly")
     if head_dim != key_cache.shape[3]:
         raise ValueError(f"head_dim is {head_dim} in the query and {key_cache.shape[3]} in the cache")
-    if block_tables.shape[0] != num_seqs or list(context_lens.shape) != [num_seqs]:
-        raise ValueError(
-            f"{num_seqs} sequences need block_tables of {num_seqs} rows and context_lens of {num_seqs}, "
-            f"got {list(block_tables.shape)} and {list(context_lens.shape)}"
-        )
-
-
-def _check_backend(backend: str) -> None:
-    if backend == "triton":
-        raise NotImplementedError('the Triton kernel is not in this version: use backend="torch" or "auto"')
-    if backend not in ("torch", "auto"):
-        raise ValueError(f"backend is {backend!r}, it must be 'torch' or 'auto'")

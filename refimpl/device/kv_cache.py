@@ -24,11 +24,12 @@ Pairs = Sequence[tuple[int, int]]
 class CheckedSlots:
     """A slot mapping that a cache has found good, for the writes of all layers of a step: `KVCache.check_slots`.
 
-    slots: [num_written], int64, on the cache's device, every one inside its pool. tokens: [num_written], which of the
-    step's tokens go there, None for all of them. num_tokens: tokens in the step, padding included.
+    rows: [num_written * 2 * num_kv_heads], int64, on the cache's device: the rows of a layer's pool, keys and values,
+    one for each head of each token that is written. tokens: [num_written], which of the step's tokens these are, None
+    for all of them. num_tokens: tokens in the step, padding included.
     """
 
-    slots: Tensor
+    rows: Tensor
     tokens: Tensor | None
     num_tokens: int
 
@@ -39,6 +40,8 @@ class KVCache:
     Owns `gpu` and `cpu`, two tensors [num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim] in which index 0
     of the second axis is the keys and 1 the values. "GPU" names the pool that attention reads, on whatever `device` it
     is; the CPU pool holds what has been swapped out. Fresh blocks hold zeros, used ones whatever was written last.
+    In memory the tokens of one head of a block lie together, because that is what attention reads at a time: both
+    tensors are views of pools in which num_kv_heads comes before block_size.
 
     What is called first is done first: in a step call `swap_in`, `swap_out`, `copy` in this order, then compute. On
     CUDA "done" is in the order of the stream on which the caller computes, and only the way over the bus is left to
@@ -77,21 +80,20 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device | str,
     ) -> None:
-        block_shape = (block_size, num_kv_heads, head_dim)
-        _check_sizes(num_layers, num_gpu_blocks, num_cpu_blocks, *block_shape)
+        _check_sizes(num_layers, num_gpu_blocks, num_cpu_blocks, block_size, num_kv_heads, head_dim)
+        block_shape = (num_kv_heads, block_size, head_dim)
         device = torch.empty(0, device=device).device  # one that is missing says so here, not as a lack of memory
         on_cuda = device.type == "cuda"
-        self.gpu = _new_pool(num_gpu_blocks, (num_layers, 2, num_gpu_blocks, *block_shape), dtype, device)
+        self._gpu = _new_pool(num_gpu_blocks, (num_layers, 2, num_gpu_blocks, *block_shape), dtype, device)
         host = _new_pool(num_cpu_blocks, (num_cpu_blocks, num_layers, 2, *block_shape), dtype, pinned=on_cuda)
         self._cpu = host.movedim(0, 2)  # a block is one piece of host memory: one transfer moves all its layers
-        self._swap = StagedSwap(self.gpu, self._cpu, SideStream(device)) if on_cuda and num_cpu_blocks else None
+        self._swap = StagedSwap(self._gpu, self._cpu, SideStream(device)) if on_cuda and num_cpu_blocks else None
+        self.gpu = self._gpu.transpose(3, 4)
         self.block_size = block_size
         self._num_slots = num_gpu_blocks * block_size
         self._token_shape = (num_kv_heads, head_dim)
-        by_slot = self.gpu.view(num_layers, 2, self._num_slots, *self._token_shape)
-        # Views of each layer's keys and values, made once and not whenever a layer is computed.
-        self._by_slot = [(by_slot[layer, 0], by_slot[layer, 1]) for layer in range(num_layers)]
-        self._by_block = [(self.gpu[layer, 0], self.gpu[layer, 1]) for layer in range(num_layers)]
+        self._layers = [(layer[0], layer[1]) for layer in self.gpu]
+        self._rows = list(self._gpu.view(num_layers, 2 * self._num_slots * num_kv_heads, head_dim))  # of each layer
 
     @staticmethod
     def bytes_per_block(num_layers: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
@@ -107,15 +109,17 @@ class KVCache:
         """The pool of swapped blocks, in host memory; reading it waits for the swaps that are under way."""
         if self._swap is not None:
             self._swap.synchronize()
-        return self._cpu
+        return self._cpu.transpose(3, 4)
 
     def key_cache(self, layer: int) -> Tensor:
         """The layer's keys in the GPU pool, a view: [num_gpu_blocks, block_size, num_kv_heads, head_dim]."""
-        return self._by_block[layer][0]
+        key_cache: Tensor = self._layers[layer][0]
+        return key_cache
 
     def value_cache(self, layer: int) -> Tensor:
         """The layer's values in the GPU pool, a view of the same shape as the keys."""
-        return self._by_block[layer][1]
+        value_cache: Tensor = self._layers[layer][1]
+        return value_cache
 
     def check_slots(self, slot_mapping: Tensor) -> CheckedSlots:
         """Check a step's slots once, for `write` to use in every layer.
@@ -128,8 +132,9 @@ class KVCache:
             ValueError: for a slot outside the pool, or a tensor of another form.
 
         >>> cache = KVCache(1, 4, 0, block_size=2, num_kv_heads=1, head_dim=3, dtype=torch.float32, device="cpu")
-        >>> cache.check_slots(torch.tensor([7, -1, 4])).slots.tolist()
-        [7, 4]
+        >>> checked = cache.check_slots(torch.tensor([7, -1, 4]))
+        >>> checked.rows.tolist(), checked.tokens.tolist()
+        ([7, 15, 4, 12], [0, 2])
         """
         if slot_mapping.dim() != 1 or slot_mapping.dtype not in (torch.int64, torch.int32):
             form = f"{list(slot_mapping.shape)} of {slot_mapping.dtype}"
@@ -142,7 +147,11 @@ class KVCache:
         if lowest < 0:
             tokens = (slot_mapping >= 0).nonzero().flatten()
             slot_mapping, tokens = slot_mapping[tokens], tokens.to(device, non_blocking=on_host)
-        return CheckedSlots(slot_mapping.to(device, torch.int64, non_blocking=on_host), tokens, num_tokens)
+        num_kv_heads, slots = self._token_shape[0], slot_mapping.long()[:, None]
+        first_row = slots // self.block_size * (num_kv_heads * self.block_size) + slots % self.block_size
+        key_rows = first_row + torch.arange(num_kv_heads, device=slots.device) * self.block_size
+        rows = torch.cat((key_rows, key_rows + num_kv_heads * self._num_slots), dim=1).flatten()
+        return CheckedSlots(rows.to(device, non_blocking=on_host), tokens, num_tokens)
 
     def write(self, layer: int, key: Tensor, value: Tensor, slot_mapping: Tensor | CheckedSlots) -> None:
         """Put the keys and values of some tokens into their slots of the GPU pool.
@@ -163,9 +172,11 @@ class KVCache:
                 f"key is {list(key.shape)} and value is {list(value.shape)}, both must be {list(expected)}: "
                 f"[slots in slot_mapping, num_kv_heads, head_dim]"
             )
-        for pool, new in zip(self._by_slot[layer], (key, value), strict=True):
-            written = new if checked.tokens is None else new[checked.tokens]
-            pool.index_copy_(0, checked.slots, written if written.dtype == pool.dtype else written.to(pool.dtype))
+        written = torch.cat((key, value), dim=1)
+        if checked.tokens is not None:
+            written = written[checked.tokens]
+        rows = self._rows[layer]
+        rows.index_copy_(0, checked.rows, written.view(-1, rows.shape[1]).to(rows.dtype))
 
     def copy(self, pairs: Pairs) -> None:
         """Copy blocks inside the GPU pool, all layers, keys and values: copy on write.
@@ -178,9 +189,9 @@ class KVCache:
         """
         self._check_pairs(pairs, ("GPU", "GPU"))
         overwritten = {destination for _, destination in pairs}
-        saved = {source: self.gpu[:, :, source].clone() for source, _ in pairs if source in overwritten}
+        saved = {source: self._gpu[:, :, source].clone() for source, _ in pairs if source in overwritten}
         for source, destination in pairs:
-            self.gpu[:, :, destination] = saved[source] if source in saved else self.gpu[:, :, source]
+            self._gpu[:, :, destination] = saved[source] if source in saved else self._gpu[:, :, source]
 
     def swap_out(self, pairs: Pairs) -> None:
         """Copy blocks from the GPU pool to the CPU pool. Pairs are (GPU block, CPU block); errors as for `copy`."""
@@ -188,7 +199,7 @@ class KVCache:
         if self._swap is not None:
             self._swap.out(pairs)
         else:
-            _copy_blocks(self.gpu, self._cpu, pairs)
+            _copy_blocks(self._gpu, self._cpu, pairs)
 
     def swap_in(self, pairs: Pairs) -> None:
         """Copy blocks from the CPU pool to the GPU pool. Pairs are (CPU block, GPU block); errors as for `copy`."""
@@ -196,7 +207,7 @@ class KVCache:
         if self._swap is not None:
             self._swap.back(pairs)
         else:
-            _copy_blocks(self._cpu, self.gpu, pairs)
+            _copy_blocks(self._cpu, self._gpu, pairs)
 
     def _check_pairs(self, pairs: Pairs, pools: tuple[str, str]) -> None:
         """ValueError for a block that is not in its pool, "GPU" or "CPU", or a destination that occurs twice."""

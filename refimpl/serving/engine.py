@@ -1,58 +1,38 @@
-"""Many requests through one block manager: admit, compute a step, choose tokens, free what has finished.
+"""Many requests through one block manager: schedule, move blocks, compute, choose tokens, free what has ended.
 
-The engine owns the block manager, the cache and the queues. Invariant between two steps: a running sequence has a
-block table with room for all its tokens but the newest, which the next step makes room for and computes. Requests
-wait in order of arrival and none overtakes; without preemption, a pool that runs full is an error.
+The engine owns the scheduler, the cache and what each request has grown to. Who runs and where its keys and values lie
+is the scheduler's decision alone; the engine carries it out in the order that makes it right: swap in, swap out, copy,
+compute. What it gives back never depends on those decisions, only on the requests.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import replace
 
 import torch
 
-from refimpl.block_manager import AllocStatus, BlockSpaceManager
+from refimpl.block_manager import BlockSpaceManager
 from refimpl.config import CacheConfig, SchedulerConfig
+from refimpl.device import memory
 from refimpl.device.kv_cache import KVCache
-from refimpl.sequence import SamplingParams, Sequence, SequenceGroup, SequenceStatus
-from refimpl.serving.llama import Llama, LlamaConfig
+from refimpl.scheduler import Scheduler, SchedulerOutputs, SequenceGroupMetadata
+from refimpl.sequence import SamplingParams, Sequence, SequenceGroup
+from refimpl.serving.llama import LlamaConfig
+from refimpl.serving.metrics import StepMetrics
 from refimpl.serving.model_runner import prepare_step
-from refimpl.serving.outputs import CompletionOutput, RequestOutput
-from refimpl.serving.sampling import sample
-from refimpl.serving.tokenizer import IncrementalDetokenizer, Tokenizer
-from refimpl.serving.weights import LoadedModel, load_model
+from refimpl.serving.outputs import RequestOutput
+from refimpl.serving.request import SEED_BITS, Branch, Request
+from refimpl.serving.sampling import logprobs_of, sample
+from refimpl.serving.tokenizer import IncrementalDetokenizer
+from refimpl.serving.weights import LoadedModel
 
 Prompt = str | Mapping[str, list[int]]  # a text, or {"prompt_token_ids": [...]}
 
-_SEED_BITS = 64  # of a request's generator; the upper half is the engine's seed, the lower numbers its requests
-
-HOST_KV_BYTES = 1 << 30  # without a GPU, what the pool takes its share of: laptops have this to spare
-
-_FINISH_REASONS = {
-    SequenceStatus.FINISHED_STOPPED: "stop",
-    SequenceStatus.FINISHED_LENGTH_CAPPED: "length",
-    SequenceStatus.FINISHED_ABORTED: "abort",
-    SequenceStatus.FINISHED_IGNORED: "length",
-}
-
-
-@dataclass(slots=True)
-class _Request:
-    """A request on its way: one sequence, and what its text has grown to."""
-
-    group: SequenceGroup
-    seq: Sequence
-    prompt: str | None
-    sampling_params: SamplingParams
-    generator: torch.Generator
-    detokenizer: IncrementalDetokenizer
-    text: str = ""
-    block_table: list[int] = field(default_factory=list)
-    error: str | None = None
+_TOKENS_AT_A_TIME = 1024  # in a forward pass, unless one prompt is longer
+_ENGINE_SEED_BITS = 32  # the upper half of a branch's seed, where the request brings none; the lower numbers branches
 
 
 class LLMEngine:
@@ -60,9 +40,10 @@ class LLMEngine:
 
     Args:
         model: network and tokenizer.
-        cache_config: with `num_gpu_blocks` known.
+        cache_config: with `num_gpu_blocks` known; `num_cpu_blocks` follows from `swap_space` when it is not.
         scheduler_config: the limits of a step and of a sequence.
         seed: for requests that bring no seed of their own, 0 to 2**32 - 1.
+        log_decisions: print every decision of the scheduler as a line of text.
 
     Raises:
         ValueError: for a pool of unknown size or one that memory cannot hold, a max_model_len beyond the pool or the
@@ -72,27 +53,45 @@ class LLMEngine:
     """
 
     def __init__(
-        self, model: LoadedModel, cache_config: CacheConfig, scheduler_config: SchedulerConfig, *, seed: int = 0
+        self,
+        model: LoadedModel,
+        cache_config: CacheConfig,
+        scheduler_config: SchedulerConfig,
+        *,
+        seed: int = 0,
+        log_decisions: bool = False,
     ) -> None:
         network, num_gpu_blocks = model.network, cache_config.num_gpu_blocks
-        if cache_config.enable_prefix_caching:
-            raise NotImplementedError(
-                "this engine has no prefix caching yet and computes every prompt in full: "
-                "leave enable_prefix_caching out"
-            )
         if num_gpu_blocks is None:
             raise ValueError("num_gpu_blocks is None, the engine needs to know the size of the pool")
         _check_max_model_len(scheduler_config.max_model_len, num_gpu_blocks, cache_config.block_size, network.config)
-        _check_seed(seed, _SEED_BITS // 2)
+        _check_seed(seed, _ENGINE_SEED_BITS)
+        shape = cache_shape(network.config, cache_config.block_size, network.dtype)
+        self._block_bytes = KVCache.bytes_per_block(*shape)
+        num_cpu_blocks = cache_config.num_cpu_blocks
+        if num_cpu_blocks is None:
+            num_cpu_blocks = memory.num_cpu_blocks(
+                cache_config,
+                self._block_bytes,
+                num_gpu_blocks,
+                memory.host_memory(),
+                pinned=network.device.type == "cuda",
+            )
+        self.kv_cache = KVCache(shape[0], num_gpu_blocks, num_cpu_blocks, *shape[1:], network.device)
+        self.scheduler = Scheduler(
+            scheduler_config, replace(cache_config, num_cpu_blocks=num_cpu_blocks), log_decisions=log_decisions
+        )
         self._model = model
         self._limits = scheduler_config
         self._seed = seed
-        self._num_requests = 0
-        self._waiting: deque[_Request] = deque()
-        self._running: list[_Request] = []
-        sizes = (num_gpu_blocks, cache_config.num_cpu_blocks or 0)
-        self.kv_cache = _new_kv_cache(network, *sizes, cache_config.block_size)
-        self.block_manager = BlockSpaceManager(cache_config.block_size, *sizes)
+        self._num_branches = 0  # of all requests so far, which is the next seq_id
+        self._requests: dict[str, Request] = {}
+        self.metrics: StepMetrics | None = None  # of the last step
+
+    @property
+    def block_manager(self) -> BlockSpaceManager:
+        """The scheduler's block manager."""
+        return self.scheduler.block_manager
 
     def add_request(self, request_id: str, prompt: Prompt, sampling_params: SamplingParams) -> None:
         """Queue a request.
@@ -104,31 +103,23 @@ class LLMEngine:
 
         Raises:
             ValueError: for an id in use, a prompt in another form, an empty one, one with a token that the model does
-                not have, or a seed that is negative or has more than 64 bits.
-            NotImplementedError: for more than one sequence a request.
+                not have, more sequences than `max_num_seqs`, or a seed that is negative or has more than 64 bits.
         """
-        if any(request.group.request_id == request_id for request in (*self._waiting, *self._running)):
+        if request_id in self._requests:
             raise ValueError(f"request {request_id} is in use")
-        if sampling_params.num_candidates > 1:
-            raise NotImplementedError(
-                f"n={sampling_params.n} and best_of={sampling_params.best_of} ask for "
-                f"{sampling_params.num_candidates} sequences, this version runs 1 a request: leave them out"
-            )
-        seq = Sequence(self._num_requests, self._token_ids_of(prompt), self.block_manager.block_size)
         seed = sampling_params.seed
         if seed is None:
-            seed = (self._seed << _SEED_BITS // 2) + seq.seq_id
-        _check_seed(seed, _SEED_BITS)
-        request = _Request(
-            group=SequenceGroup(request_id, [seq], sampling_params, arrival_time=float(self._num_requests)),
-            seq=seq,
-            prompt=prompt if isinstance(prompt, str) else None,
-            sampling_params=sampling_params,
-            generator=torch.Generator().manual_seed(seed),
-            detokenizer=IncrementalDetokenizer(self._model.tokenizer),
-        )
-        self._num_requests += 1
-        self._waiting.append(request)
+            seed = (self._seed << _ENGINE_SEED_BITS) + self._num_branches
+        _check_seed(seed, SEED_BITS)
+        seq = Sequence(self._num_branches, self._token_ids_of(prompt), self.block_manager.block_size)
+        group = SequenceGroup(request_id, [seq], sampling_params, arrival_time=float(self._num_branches))
+        self.scheduler.add_seq_group(group)
+        generator = torch.Generator().manual_seed(seed)
+        detokenizer = IncrementalDetokenizer(self._model.tokenizer)
+        branch = Branch(seq, generator, detokenizer, tuple(sampling_params.stop))
+        text = prompt if isinstance(prompt, str) else None
+        self._requests[request_id] = Request(group, text, sampling_params, {seq.seq_id: branch})
+        self._num_branches += sampling_params.num_candidates
 
     def _token_ids_of(self, prompt: Prompt) -> list[int]:
         """The prompt's tokens. ValueError for none, for one that the model does not have, or for another form."""
@@ -150,246 +141,211 @@ class LLMEngine:
 
     def abort_request(self, request_id: str) -> None:
         """End a request, wherever it is, and free its blocks. An unknown id: nothing."""
-        for queue in (self._waiting, self._running):
-            for request in [request for request in queue if request.group.request_id == request_id]:
-                queue.remove(request)
-                self._finish(request, SequenceStatus.FINISHED_ABORTED)
+        self.scheduler.abort_seq_group(request_id)
+        self._requests.pop(request_id, None)
 
     def has_unfinished_requests(self) -> bool:
         """Whether there is anything left to do."""
-        return bool(self._waiting or self._running)
+        return self.scheduler.has_unfinished_seqs()
 
-    def step(self) -> list[RequestOutput]:
+    def step(self, *, final_only: bool = False) -> list[RequestOutput]:
         """Compute the prompts that can be admitted or, when there are none, one token of every running request.
 
-        Requests that can never run are given back first, with the reason, in a step that computes nothing.
-
-        Returns:
-            The requests that this step moved, each as far as it has come.
-
-        Raises:
-            ValueError: when a running sequence needs a block and none is free. Nothing is lost: once a request has
-                been aborted, the others go on.
-        """
-        if ignored := self._ignore_what_can_never_run():
-            return [_output_of(request) for request in ignored]
-        requests = self._admit()
-        if not requests:
-            self._make_room()
-            requests = self._running
-        if requests:
-            self._compute(requests)
-        outputs = [_output_of(request) for request in requests]
-        self._running = [request for request in self._running if not request.seq.is_finished()]
-        return outputs
-
-    def _ignore_what_can_never_run(self) -> list[_Request]:
-        """Take the requests that no wait would help off the head of the queue."""
-        ignored = []
-        while self._waiting and (reason := self._why_never(self._waiting[0])):
-            request = self._waiting.popleft()
-            request.error = reason
-            self._finish(request, SequenceStatus.FINISHED_IGNORED)
-            ignored.append(request)
-        return ignored
-
-    def _why_never(self, request: _Request) -> str | None:
-        """Why the request cannot run even with the machine to itself; None when it can."""
-        manager, num_tokens = self.block_manager, request.seq.get_len()
-        if num_tokens > self._limits.max_model_len:
-            return f"the prompt has {num_tokens} tokens, max_model_len is {self._limits.max_model_len}"
-        if manager.can_allocate(request.group) is AllocStatus.NEVER:
-            return (
-                f"the prompt needs {request.seq.n_blocks} blocks, the GPU pool holds {manager.num_total_gpu_blocks} "
-                f"and keeps {manager.watermark_blocks} free"
-            )
-        return None
-
-    def _admit(self) -> list[_Request]:
-        """Give blocks to waiting requests in order, as far as blocks, seats and the step's tokens go."""
-        admitted: list[_Request] = []
-        tokens_left = self._limits.max_num_batched_tokens or self._limits.max_model_len
-        while self._waiting and len(self._running) < self._limits.max_num_seqs:
-            request = self._waiting[0]
-            tokens_left -= request.seq.get_len()
-            if tokens_left < 0 or self.block_manager.can_allocate(request.group) is not AllocStatus.OK:
-                break
-            self.block_manager.allocate(request.group)
-            request.seq.status = SequenceStatus.RUNNING
-            self._running.append(self._waiting.popleft())
-            admitted.append(request)
-        return admitted
-
-    def _make_room(self) -> None:
-        """A slot for the newest token of every running sequence, and the copies that this asks for."""
-        for request in self._running:
-            try:
-                copies = self.block_manager.append_slots(request.seq)
-            except ValueError as error:
-                raise ValueError(
-                    f"request {request.group.request_id} needs a block for its token {request.seq.get_len()}, and "
-                    f"all {self.block_manager.num_total_gpu_blocks} blocks of {self.block_manager.block_size} tokens "
-                    f"are taken by {len(self._running)} running requests: raise num_gpu_blocks_override, lower "
-                    f"max_tokens or max_num_seqs, or give fewer prompts at once"
-                ) from error
-            self.kv_cache.copy(copies)
-
-    def _compute(self, requests: SequenceOf[_Request]) -> None:
-        """One forward pass, one token more for each request."""
-        seqs = [request.seq for request in requests]
-        for request in requests:
-            request.block_table = self.block_manager.get_block_table(request.seq)
-        block_tables = [request.block_table for request in requests]
-        network = self._model.network
-        step = prepare_step(seqs, block_tables, self.block_manager.block_size, network.device)
-        logits = network.forward(step, self.kv_cache)
-        tokens = sample(
-            logits,
-            [request.sampling_params for request in requests],
-            [request.generator for request in requests],
-        )
-        for request, token in zip(requests, tokens, strict=True):
-            request.seq.num_computed_tokens = request.seq.get_len()
-            request.seq.append_token_id(token)
-            request.text += request.detokenizer.add(token)
-            if (status := self._status_after(request, token)).is_finished():
-                request.text += request.detokenizer.finish()
-                self._finish(request, status)
-
-    def _status_after(self, request: _Request, token: int) -> SequenceStatus:
-        """Whether the sequence ends with the token that it has just got."""
-        params, seq = request.sampling_params, request.seq
-        if token in self._model.network.config.eos_token_ids and not params.ignore_eos:
-            return SequenceStatus.FINISHED_STOPPED
-        if seq.get_output_len() >= params.max_tokens or seq.get_len() >= self._limits.max_model_len:
-            return SequenceStatus.FINISHED_LENGTH_CAPPED
-        return SequenceStatus.RUNNING
-
-    def _finish(self, request: _Request, status: SequenceStatus) -> None:
-        request.seq.status = status
-        self.block_manager.free(request.seq)
-
-
-class LLM:
-    """A model and an engine, for prompts that are all there at once.
-
-    Args:
-        model: "smollm2-135m", the path of a GGUF file, or of a folder in the hub's format.
-        dtype: "auto" (float32), "float32", "float16" or "bfloat16".
-        block_size: tokens a block.
-        gpu_memory_utilization: share of the memory for the cache that the GPU pool takes; the model runs on the CPU
-            here, where that memory is 1 GiB.
-        num_gpu_blocks_override: blocks of the GPU pool, instead of what would fit.
-        max_model_len: tokens a sequence; what the model and the pool can hold when left out.
-        max_num_seqs: sequences at once.
-        max_num_batched_tokens: prompt tokens a step.
-        enable_prefix_caching: not in this engine yet.
-        seed: for requests that bring no seed of their own.
-
-    Raises:
-        FileNotFoundError: without the model.
-        ValueError: for a model or a flag that cannot work.
-
-    Source: vLLM 0.5.4, `vllm/entrypoints/llm.py`, `LLM`.
-    """
-
-    def __init__(
-        self,
-        model: str | Path = "smollm2-135m",
-        *,
-        dtype: str = "auto",
-        block_size: int = 16,
-        gpu_memory_utilization: float = 0.9,
-        num_gpu_blocks_override: int | None = None,
-        max_model_len: int | None = None,
-        max_num_seqs: int = 256,
-        max_num_batched_tokens: int | None = None,
-        enable_prefix_caching: bool = False,
-        seed: int = 0,
-    ) -> None:
-        cache_config = CacheConfig(block_size, gpu_memory_utilization, enable_prefix_caching=enable_prefix_caching)
-        if num_gpu_blocks_override is not None and num_gpu_blocks_override < 1:
-            raise ValueError(f"num_gpu_blocks_override is {num_gpu_blocks_override}, it must be 1 or more")
-        loaded = load_model(model, dtype)
-        cache_config.num_gpu_blocks = num_gpu_blocks_override or _num_gpu_blocks(loaded, cache_config)
-        if max_model_len is None:
-            max_model_len = min(loaded.network.config.max_position_embeddings, cache_config.num_gpu_blocks * block_size)
-        scheduler_config = SchedulerConfig(max_num_batched_tokens, max_num_seqs, max_model_len=max_model_len)
-        self._tokenizer = loaded.tokenizer
-        self._num_requests = 0
-        self.llm_engine = LLMEngine(loaded, cache_config, scheduler_config, seed=seed)
-
-    def get_tokenizer(self) -> Tokenizer:
-        """The model's tokenizer, chat template included."""
-        return self._tokenizer
-
-    def generate(
-        self,
-        prompts: Prompt | SequenceOf[Prompt],
-        sampling_params: SamplingParams | SequenceOf[SamplingParams] | None = None,
-    ) -> list[RequestOutput]:
-        """Answer every prompt, all of them through one block manager.
-
         Args:
-            prompts: one or several, each a text or {"prompt_token_ids": [...]}; texts are taken as they are, without
-                the chat template.
-            sampling_params: one for all, or one for each prompt.
+            final_only: give back the requests that have ended and no others, which saves the work of texts that
+                nobody reads.
 
         Returns:
-            One output a prompt, in their order. A prompt that could not run says why in its `error`.
-
-        Raises:
-            ValueError: for a bad prompt, or when the pool runs full; the requests of this call are gone then.
+            The requests that this step moved, each as far as it has come. One that cannot run, or that lost its place
+            and cannot come back, is finished and says why in its `error`.
         """
-        listed: list[Prompt] = [prompts] if isinstance(prompts, (str, Mapping)) else list(prompts)
-        if sampling_params is None or isinstance(sampling_params, SamplingParams):
-            sampling_params = [sampling_params or SamplingParams()] * len(listed)
-        if len(sampling_params) != len(listed):
-            raise ValueError(f"{len(listed)} prompts and {len(sampling_params)} sampling_params: give one, or one each")
-        request_ids = [str(self._num_requests + index) for index in range(len(listed))]
-        self._num_requests += len(listed)
-        finished: dict[str, RequestOutput] = {}
-        try:
-            for request_id, prompt, params in zip(request_ids, listed, sampling_params, strict=True):
-                self.llm_engine.add_request(request_id, prompt, params)
-            while self.llm_engine.has_unfinished_requests():
-                finished |= {output.request_id: output for output in self.llm_engine.step() if output.finished}
-        finally:
-            for request_id in request_ids:
-                self.llm_engine.abort_request(request_id)
-        return [finished[request_id] for request_id in request_ids]
+        start = time.perf_counter()
+        metadata, outputs = self.scheduler.schedule()
+        ended = self._ended_by_the_scheduler(outputs)
+        self._move_blocks(outputs)
+        num_new_tokens = self._compute(metadata) if metadata else 0
+        self.scheduler.free_finished_seq_groups()
+        moved = [*ended, *(self._requests[data.request_id] for data in metadata)]
+        results = [request.output() for request in moved if request.group.is_finished() or not final_only]
+        for request in moved:
+            if request.group.is_finished():
+                del self._requests[request.group.request_id]
+        self._note(metadata, outputs, num_new_tokens, time.perf_counter() - start)
+        return results
 
+    def _ended_by_the_scheduler(self, outputs: SchedulerOutputs) -> list[Request]:
+        """The requests that the scheduler gave up, with the reason written down."""
+        ended = []
+        for group in outputs.ignored_seq_groups:
+            request = self._requests[group.request_id]
+            request.error = self._why_ignored(group)
+            ended.append(request)
+        for group in outputs.aborted_seq_groups:
+            request = self._requests[group.request_id]
+            request.error = (
+                f"request {group.request_id} had to make room, and its blocks fit neither the GPU pool nor what is "
+                f"free of the {self.block_manager.num_total_cpu_blocks} blocks of swap space: raise swap_space"
+            )
+            ended.append(request)
+        return ended
 
-def _new_kv_cache(network: Llama, num_gpu_blocks: int, num_cpu_blocks: int, block_size: int) -> KVCache:
-    """A cache of the model's shape. ValueError for one that memory cannot hold."""
-    config, num_blocks = network.config, num_gpu_blocks + num_cpu_blocks
-    shape = (block_size, config.num_key_value_heads, config.head_dim, network.dtype)
-    try:
-        return KVCache(config.num_hidden_layers, num_gpu_blocks, num_cpu_blocks, *shape, network.device)
-    except (RuntimeError, TypeError) as error:  # torch: RuntimeError beyond memory, TypeError beyond 64 bits
-        size = num_blocks * KVCache.bytes_per_block(config.num_hidden_layers, *shape)
-        raise ValueError(
-            f"{num_blocks} blocks take {size} bytes, more than there is: lower num_gpu_blocks_override"
-        ) from error
-
-
-def _num_gpu_blocks(model: LoadedModel, cache_config: CacheConfig) -> int:
-    """Blocks that fit into the cache's share of memory. ValueError when that is none."""
-    config = model.network.config
-    block_bytes = KVCache.bytes_per_block(
-        config.num_hidden_layers,
-        cache_config.block_size,
-        config.num_key_value_heads,
-        config.head_dim,
-        model.network.dtype,
-    )
-    budget = int(cache_config.gpu_memory_utilization * HOST_KV_BYTES)
-    if budget < block_bytes:
-        raise ValueError(
-            f"a block of {cache_config.block_size} tokens takes {block_bytes} bytes, the cache has {budget}: lower "
-            f"block_size, or raise gpu_memory_utilization ({cache_config.gpu_memory_utilization})"
+    def _why_ignored(self, group: SequenceGroup) -> str:
+        """Why the request could not run even with the machine to itself."""
+        manager, seq = self.block_manager, max(group.seqs, key=Sequence.get_len)
+        what = "the prompt" if not seq.get_output_len() else "the prompt with its answer so far"
+        if seq.get_len() > self._limits.max_model_len:
+            return f"{what} has {seq.get_len()} tokens, max_model_len is {self._limits.max_model_len}"
+        num_blocks = f"{seq.n_blocks} blocks" if len(group.seqs) == 1 else f"blocks for {len(group.seqs)} sequences"
+        return (
+            f"{what} needs {num_blocks}, the GPU pool holds {manager.num_total_gpu_blocks} and keeps "
+            f"{manager.watermark_blocks} free"
         )
-    return budget // block_bytes
+
+    def _move_blocks(self, outputs: SchedulerOutputs) -> None:
+        """Carry out what the block manager has written down, in the order that it counts on."""
+        self.kv_cache.swap_in(_one_source_each(outputs.blocks_to_swap_in))
+        self.kv_cache.swap_out(_one_source_each(outputs.blocks_to_swap_out))
+        self.kv_cache.copy(_one_source_each(outputs.blocks_to_copy))
+
+    def _compute(self, metadata: SequenceOf[SequenceGroupMetadata]) -> int:
+        """One forward pass, one token more for each branch; how many tokens that makes."""
+        seqs: list[Sequence] = []
+        block_tables: list[list[int]] = []
+        drawing: list[tuple[int, Request, Branch]] = []  # row of the logits, and who draws a token from it
+        for data in metadata:
+            request = self._requests[data.request_id]
+            for seq_id, seq in data.seq_data.items():
+                if data.is_prompt:
+                    seq.num_computed_tokens = len(data.computed_block_nums) * self.block_manager.block_size
+                request.branches[seq_id].block_table = data.block_tables[seq_id]
+                drawing += [(len(seqs), request, branch) for branch in self._branches_of(request, seq)]
+                seqs.append(seq)
+                block_tables.append(data.block_tables[seq_id])
+        logits = self._logits_of(seqs, block_tables)
+        if len(drawing) > len(seqs):
+            logits = logits[[row for row, _, _ in drawing]]
+        params = [request.sampling_params for _, request, _ in drawing]
+        tokens = sample(logits, params, [branch.generator for _, _, branch in drawing])
+        self._note_logprobs(logits, tokens, drawing)
+        for token, (_, request, branch) in zip(tokens, drawing, strict=True):
+            self._append(request, branch, token)
+        return len(tokens)
+
+    def _logits_of(self, seqs: list[Sequence], block_tables: list[list[int]]) -> torch.Tensor:
+        """What follows each sequence, its new tokens computed: [num_seqs, vocab_size].
+
+        Sequences are taken a few at a time: the buffers of many long prompts are slow to get and to fill.
+        """
+        network, parts, start = self._model.network, [], 0
+        while start < len(seqs):
+            end, num_tokens = start, 0
+            while end < len(seqs) and (end == start or num_tokens + _new_tokens(seqs[end]) <= _TOKENS_AT_A_TIME):
+                num_tokens += _new_tokens(seqs[end])
+                end += 1
+            step = prepare_step(seqs[start:end], block_tables[start:end], self.kv_cache)
+            parts.append(network.forward(step, self.kv_cache))
+            start = end
+        for seq in seqs:
+            seq.num_computed_tokens = seq.get_len()
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _branches_of(self, request: Request, seq: Sequence) -> list[Branch]:
+        """The branches that draw from what follows `seq`: its own, and at the end of a prompt all those to come."""
+        first = request.branches[seq.seq_id]
+        branches = [first]
+        if len(request.branches) == 1:
+            seed = first.generator.initial_seed()
+            for index in range(1, request.sampling_params.num_candidates):
+                generator = torch.Generator().manual_seed((seed + index) % (1 << SEED_BITS))
+                branches.append(self._fork(request, first, seq.seq_id + index, generator))
+        return branches
+
+    def _fork(self, request: Request, parent: Branch, seq_id: int, generator: torch.Generator) -> Branch:
+        """A branch that shares all blocks of its parent."""
+        seq = parent.seq.fork(seq_id)
+        request.group.add(seq)
+        self.scheduler.fork_seq(parent.seq, seq)
+        request.branches[seq_id] = branch = parent.fork(seq, generator)
+        return branch
+
+    def _note_logprobs(
+        self, logits: torch.Tensor, tokens: list[int], drawing: list[tuple[int, Request, Branch]]
+    ) -> None:
+        """Add up how likely the branches are that will have to be compared."""
+        compared = [
+            row
+            for row, (_, request, _) in enumerate(drawing)
+            if request.sampling_params.num_candidates > request.sampling_params.n
+        ]
+        if compared:
+            params = [drawing[row][1].sampling_params for row in compared]
+            logprobs = logprobs_of(logits[compared], [tokens[row] for row in compared], params)
+            for row, logprob in zip(compared, logprobs, strict=True):
+                drawing[row][2].cumulative_logprob += logprob
+
+    def _append(self, request: Request, branch: Branch, token: int) -> None:
+        """The token joins the branch, and the branch may end."""
+        seq, params = branch.seq, request.sampling_params
+        seq.num_computed_tokens = seq.get_len()
+        seq.append_token_id(token)
+        eos = self._model.network.config.eos_token_ids
+        status = branch.status_after(token, params, eos, self._limits.max_model_len)
+        if status.is_finished():
+            branch.finish(status)
+            self.scheduler.free_seq(seq)
+
+    def _note(
+        self,
+        metadata: SequenceOf[SequenceGroupMetadata],
+        outputs: SchedulerOutputs,
+        num_new_tokens: int,
+        seconds: float,
+    ) -> None:
+        """Write down the state after the step."""
+        before, scheduler, manager = self.metrics, self.scheduler, self.block_manager
+        prompts = [data for data in metadata if data.is_prompt]
+        num_cached = sum(len(data.computed_block_nums) for data in prompts) * manager.block_size
+        self.metrics = StepMetrics(
+            step=(before.step if before else 0) + 1,
+            num_running=len(scheduler.running),
+            num_waiting=len(scheduler.waiting),
+            num_swapped=len(scheduler.swapped),
+            num_free_gpu_blocks=manager.get_num_free_gpu_blocks(),
+            num_free_cpu_blocks=manager.get_num_free_cpu_blocks(),
+            num_prompt_tokens=(before.num_prompt_tokens if before else 0)
+            + sum(data.token_chunk_size for data in prompts),
+            num_cached_tokens=(before.num_cached_tokens if before else 0) + num_cached,
+            num_generated_tokens=(before.num_generated_tokens if before else 0) + num_new_tokens,
+            num_preemptions=(before.num_preemptions if before else 0) + outputs.preempted,
+            bytes_swapped_out=(before.bytes_swapped_out if before else 0)
+            + len(outputs.blocks_to_swap_out) * self._block_bytes,
+            bytes_swapped_in=(before.bytes_swapped_in if before else 0)
+            + len(outputs.blocks_to_swap_in) * self._block_bytes,
+            step_tokens=num_new_tokens,
+            step_seconds=seconds,
+        )
+
+
+def cache_shape(config: LlamaConfig, block_size: int, dtype: torch.dtype) -> tuple[int, int, int, int, torch.dtype]:
+    """num_layers, block_size, num_kv_heads, head_dim and dtype of a model's cache."""
+    return config.num_hidden_layers, block_size, config.num_key_value_heads, config.head_dim, dtype
+
+
+def _new_tokens(seq: Sequence) -> int:
+    """Tokens of the sequence whose keys and values are not in the cache."""
+    return seq.get_len() - seq.num_computed_tokens
+
+
+def _one_source_each(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """One pair for each destination.
+
+    With prefix caching several sequences may be given the same block, because it stands for the same tokens; then
+    their sources hold the same, too.
+    """
+    sources: dict[int, int] = {}
+    for source, destination in pairs:
+        sources.setdefault(destination, source)
+    return [(source, destination) for destination, source in sources.items()]
 
 
 def _check_max_model_len(max_model_len: int, num_gpu_blocks: int, block_size: int, config: LlamaConfig) -> None:
@@ -409,22 +365,3 @@ def _check_seed(seed: int, bits: int) -> None:
     """ValueError for a seed that is negative or has more bits. (torch takes -1 too, as another name of 2**64 - 1.)"""
     if not 0 <= seed < 1 << bits:
         raise ValueError(f"seed is {seed}, it must be between 0 and {(1 << bits) - 1}")
-
-
-def _output_of(request: _Request) -> RequestOutput:
-    seq = request.seq
-    completion = CompletionOutput(
-        index=0,
-        text=request.text,
-        token_ids=seq.output_token_ids,
-        finish_reason=_FINISH_REASONS.get(seq.status),
-        block_table=request.block_table,
-    )
-    return RequestOutput(
-        request_id=request.group.request_id,
-        prompt=request.prompt,
-        prompt_token_ids=seq.prompt_token_ids,
-        outputs=[completion],
-        finished=seq.is_finished(),
-        error=request.error,
-    )

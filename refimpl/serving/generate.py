@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from refimpl.sequence import SamplingParams
 
 if TYPE_CHECKING:
-    from refimpl.serving.engine import LLM, Prompt
+    from refimpl.serving.engine import Prompt
+    from refimpl.serving.llm import LLM
     from refimpl.serving.outputs import RequestOutput
 
 _LINE_WIDTH = 100  # characters of an answer before a line that carries a letter is broken
@@ -65,7 +66,7 @@ def run_fetch_model(args: argparse.Namespace) -> int:
 
 
 def _generate(args: argparse.Namespace) -> int:
-    from refimpl.serving.engine import LLM
+    from refimpl.serving.llm import LLM
 
     params = SamplingParams(
         temperature=args.temperature,

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refimpl.device.attention import paged_attention, paged_prefill_attention
+from refimpl.device.attention import decode_attention, paged_prefill_attention
 from refimpl.device.kv_cache import KVCache
+from refimpl.serving.linear import Linear
 from refimpl.serving.model_runner import StepInput
 
 
@@ -58,8 +59,9 @@ class Llama:
         self.config = config
         self._embedding = weights["model.embed_tokens.weight"]
         self._layers = [_Layer(config, index, weights) for index in range(config.num_hidden_layers)]
-        self._norm = weights["model.norm.weight"]
-        self._lm_head = self._embedding if config.tie_word_embeddings else weights["lm_head.weight"]
+        lm_head = self._embedding if config.tie_word_embeddings else weights["lm_head.weight"]
+        self._lm_head = Linear(_behind_norm(lm_head, weights["model.norm.weight"]))
+        self._norm_floor = _norm_floor(config, self.device)
         self._inverse_frequencies = _inverse_frequencies(config).to(self.device)
 
     @property
@@ -80,55 +82,57 @@ class Llama:
             [num_seqs, vocab_size], float32: the logits behind each sequence's last token.
         """
         hidden = self._embedding[step.token_ids]
-        angles = step.positions[:, None].float() * self._inverse_frequencies
-        rotation = torch.cat((angles, angles), dim=-1)[:, None]  # the same for every head
-        cos, sin = rotation.cos().to(self.dtype), rotation.sin().to(self.dtype)
+        angles = step.positions[:, None, None].float() * self._inverse_frequencies  # the same for every head
+        rotation = torch.polar(torch.ones_like(angles), angles)
         for layer in self._layers:
-            hidden = layer.forward(hidden, cos, sin, step, cache)
-        last_tokens = torch.tensor(step.query_lens).cumsum(0) - 1
-        return _linear(_rms_norm(hidden[last_tokens], self._norm, self.config.rms_norm_eps), self._lm_head).float()
+            hidden = layer.forward(hidden, rotation, step, cache)
+        if len(hidden) > len(step.attention.query_lens):
+            hidden = hidden[torch.tensor(step.attention.query_lens).cumsum(0) - 1]
+        return self._lm_head(_normalised(hidden, self._norm_floor)).float()
 
 
 class _Layer:
-    """One decoder layer. The projections that read the same input are stacked, so that each is one product."""
+    """One decoder layer, in as few operations as it can be.
+
+    Projections that read the same input are stacked. The weight of a norm is multiplied into the projection behind it.
+    Two dimensions of a query or key head that turn together, i and i + head_dim / 2, are put side by side, as one
+    complex number; queries and keys are reordered alike, so their products are the same.
+    """
 
     def __init__(self, config: LlamaConfig, index: int, weights: Mapping[str, Tensor]) -> None:
         prefix = f"model.layers.{index}."
-        stacked = [torch.cat([weights[f"{prefix}{name}.weight"] for name in names]) for names in _STACKED]
-        self._qkv_proj, self._gate_up_proj = stacked
-        self._o_proj = weights[f"{prefix}self_attn.o_proj.weight"]
-        self._down_proj = weights[f"{prefix}mlp.down_proj.weight"]
-        self._input_norm = weights[f"{prefix}input_layernorm.weight"]
-        self._post_attention_norm = weights[f"{prefix}post_attention_layernorm.weight"]
+        query, key, value, gate, up = (weights[f"{prefix}{name}_proj.weight"] for name in _STACKED)
+        query, key = (_pairs_side_by_side(weight, config.head_dim) for weight in (query, key))
+        attention_norm, mlp_norm = (weights[f"{prefix}{name}_layernorm.weight"] for name in _NORMS)
+        self._qkv_proj = Linear(_behind_norm(torch.cat([query, key, value]), attention_norm))
+        self._gate_up_proj = Linear(_behind_norm(torch.cat([gate, up]), mlp_norm))
+        self._o_proj = Linear(weights[f"{prefix}self_attn.o_proj.weight"])
+        self._down_proj = Linear(weights[f"{prefix}mlp.down_proj.weight"])
+        self._norm_floor = _norm_floor(config, gate.device)
         self._config = config
         self._index = index
 
-    def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor, step: StepInput, cache: KVCache) -> Tensor:
-        """[num_tokens, hidden_size] to the same."""
-        eps = self._config.rms_norm_eps
-        hidden = hidden + self._attention(_rms_norm(hidden, self._input_norm, eps), cos, sin, step, cache)
-        gate, up = _linear(_rms_norm(hidden, self._post_attention_norm, eps), self._gate_up_proj).chunk(2, dim=-1)
-        return hidden + _linear(functional.silu(gate) * up, self._down_proj)
+    def forward(self, hidden: Tensor, rotation: Tensor, step: StepInput, cache: KVCache) -> Tensor:
+        """[num_tokens, hidden_size] to the same, in place. rotation: [num_tokens, 1, head_dim / 2], complex."""
+        hidden += self._attention(_normalised(hidden, self._norm_floor), rotation, step, cache)
+        gate, up = self._gate_up_proj(_normalised(hidden, self._norm_floor)).chunk(2, dim=-1)
+        hidden += self._down_proj(functional.silu(gate, inplace=True).mul_(up))
+        return hidden
 
-    def _attention(self, hidden: Tensor, cos: Tensor, sin: Tensor, step: StepInput, cache: KVCache) -> Tensor:
+    def _attention(self, hidden: Tensor, rotation: Tensor, step: StepInput, cache: KVCache) -> Tensor:
         config = self._config
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-        projected = _linear(hidden, self._qkv_proj).view(len(hidden), heads + 2 * kv_heads, config.head_dim)
-        query = _rotate(projected[:, :heads], cos, sin)
-        key = _rotate(projected[:, heads : heads + kv_heads], cos, sin)
-        cache.write(self._index, key, projected[:, heads + kv_heads :], step.slot_mapping)
-        pools = cache.key_cache(self._index), cache.value_cache(self._index)
-        if max(step.query_lens) == 1:
-            output = paged_attention(query, *pools, step.block_tables, step.context_lens)
-        else:
-            output = paged_prefill_attention(query, *pools, step.block_tables, step.query_lens, step.context_lens)
-        return _linear(output.flatten(1), self._o_proj)
+        projected = self._qkv_proj(hidden).view(len(hidden), heads + 2 * kv_heads, config.head_dim)
+        turned = _rotated(projected[:, : heads + kv_heads], rotation)
+        query, key, value = turned[:, :heads], turned[:, heads:], projected[:, heads + kv_heads :]
+        cache.write(self._index, key, value, step.slots)
+        attention = decode_attention if step.attention.is_decode else paged_prefill_attention
+        output = attention(query, cache.key_cache(self._index), cache.value_cache(self._index), step.attention)
+        return self._o_proj(output.flatten(1))
 
 
-_STACKED = (
-    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    ("mlp.gate_proj", "mlp.up_proj"),
-)
+_STACKED = ("self_attn.q", "self_attn.k", "self_attn.v", "mlp.gate", "mlp.up")
+_NORMS = ("input", "post_attention")
 
 
 def weight_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
@@ -162,17 +166,32 @@ def _inverse_frequencies(config: LlamaConfig) -> Tensor:
     return 1.0 / config.rope_theta**exponents
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions: dimension i of a head turns together with dimension i + head_dim / 2."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
+def _pairs_side_by_side(weight: Tensor, head_dim: int) -> Tensor:
+    """A projection's rows in another order: of each head, 0, half, 1, half + 1, ... with half = head_dim / 2."""
+    heads = weight.view(-1, 2, head_dim // 2, weight.shape[1])
+    return heads.transpose(1, 2).reshape(weight.shape)
 
 
-def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Scale each row to a mean square of 1, in float32, then by `weight`."""
-    wide = x.float()
-    return weight * (wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps)).to(x.dtype)
+def _rotated(x: Tensor, rotation: Tensor) -> Tensor:
+    """Rotary positions: [num_tokens, num_heads, head_dim], each pair of dimensions turned by its angle."""
+    wide = x if x.dtype == torch.float32 else x.float()
+    turned = torch.view_as_complex(wide.view(*x.shape[:2], -1, 2)) * rotation
+    rotated: Tensor = torch.view_as_real(turned).view(x.shape).to(x.dtype)
+    return rotated
 
 
-def _linear(x: Tensor, weight: Tensor) -> Tensor:
-    return functional.linear(x, weight)
+def _behind_norm(weight: Tensor, norm_weight: Tensor) -> Tensor:
+    """A projection that takes what `_normalised` gives, and does the rest of the norm in front of it."""
+    return weight * (norm_weight * weight.shape[1] ** 0.5)
+
+
+def _normalised(x: Tensor, floor: Tensor) -> Tensor:
+    """RMSNorm but for its weight and a factor of sqrt(hidden_size), in float32: x / sqrt(sum(x^2) + floor^2)."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+    normalised: Tensor = (x / torch.hypot(norm, floor)).to(x.dtype)
+    return normalised
+
+
+def _norm_floor(config: LlamaConfig, device: torch.device) -> Tensor:
+    """What keeps a norm from dividing by 0: rms_norm_eps, as it counts in a row that is not divided by its size."""
+    return torch.tensor((config.rms_norm_eps * config.hidden_size) ** 0.5, device=device)

@@ -11,6 +11,7 @@ class CompletionOutput:
 
     text: never ends inside a character until it is finished. finish_reason: "stop" at an end token, "length" at a
     limit, "abort", or None while it grows. block_table: the blocks that it has lain in, logical block 0 first.
+    stop_reason: the stop string or stop token that ended it, None for the model's own end token.
     """
 
     index: int
@@ -18,6 +19,7 @@ class CompletionOutput:
     token_ids: list[int]
     finish_reason: str | None
     block_table: list[int]
+    stop_reason: int | str | None = None
 
 
 @dataclass(slots=True)

@@ -38,6 +38,24 @@ def sample(
     return tokens
 
 
+def logprobs_of(logits: Tensor, tokens: Sequence[int], sampling_params: Sequence[SamplingParams]) -> list[float]:
+    """How likely each sequence's token was, as a natural logarithm, at its temperature; top_p does not count.
+
+    Args:
+        logits: [num_seqs, vocab_size].
+        tokens: one of each sequence.
+        sampling_params: of each sequence; a greedy choice counts at temperature 1.
+
+    >>> round(logprobs_of(torch.tensor([[0.0, 0.0]]), [1], [SamplingParams()])[0], 3)
+    -0.693
+    """
+    temperatures = torch.tensor([p.temperature if p.temperature >= SAMPLING_EPS else 1.0 for p in sampling_params])
+    scaled = logits.float() / temperatures.to(logits.device)[:, None]
+    chosen = scaled.gather(1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0]
+    logprobs: list[float] = (chosen - scaled.logsumexp(dim=-1)).tolist()
+    return logprobs
+
+
 def _draw(logits: Tensor, params: SamplingParams, generator: torch.Generator) -> int:
     """One draw from the smallest set of tokens whose probability reaches top_p."""
     probabilities, tokens = (logits.float() / params.temperature).softmax(dim=-1).sort(descending=True, stable=True)

@@ -122,14 +122,21 @@ class IncrementalDetokenizer:
         self._window_start = 0  # the token that decoding begins with: spaces depend on the token before
         self._emitted_end = 0  # tokens before this one have been given out
 
-    def add(self, token_id: int) -> str:
-        """The text that this token makes certain, often empty in the middle of a character."""
-        self._token_ids.append(token_id)
+    def add(self, *token_ids: int) -> str:
+        """The text that these tokens make certain, often empty in the middle of a character."""
+        self._token_ids += token_ids
         piece = self._pending()
         if piece.endswith(_REPLACEMENT):
             return ""
         self._window_start, self._emitted_end = self._emitted_end, len(self._token_ids)
         return piece
+
+    def fork(self) -> IncrementalDetokenizer:
+        """A copy that goes its own way from here."""
+        other = IncrementalDetokenizer(self._tokenizer)
+        other._token_ids = self._token_ids.copy()
+        other._window_start, other._emitted_end = self._window_start, self._emitted_end
+        return other
 
     def finish(self) -> str:
         """What is still held back when the sequence has ended, unfinished characters included."""

@@ -1,0 +1,146 @@
+"""Decode attention on a CPU without gathering keys or values: the block table as the pattern of a sparse matrix.
+
+Row (sequence, head) of a sparse matrix has an entry for each token of the context, its column being the row of the
+pool where the token's key lies. Scores are then a product sampled at that pattern, and the weighted sum of values is
+a sum over rows of the pool, both standard operations of torch; what they read is the context and nothing else. Long
+contexts are cut into parts of equal length, so the cost is linear in all contexts together.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from refimpl.device.online_softmax import merge_attention_states
+
+PART_LENS = (512, 256, 128, 64, 32)  # tokens a part at most; which is taken depends on the contexts
+_SUM = 0  # mode of torch.embedding_bag
+_PART_OVERHEAD = 16  # what a part costs besides its tokens, in tokens
+
+with warnings.catch_warnings():  # torch says once a process that its sparse matrices are in beta
+    warnings.simplefilter("ignore", UserWarning)
+    torch.sparse_csr_tensor([0, 1], [0], [0.0], size=(1, 1))
+
+
+def token_rows(block_tables: Tensor, positions: Tensor, cache: Tensor) -> Tensor:
+    """The row of the pool in which the first KV head of each token lies.
+
+    block_tables: [num_seqs, max_blocks], int64; positions: [num_seqs, num_tokens], int64; the same shape comes back.
+    The rows of the other heads follow at a distance of `cache.stride(2) // head_dim`.
+    """
+    block_stride, token_stride = (stride // cache.shape[3] for stride in cache.stride()[:2])
+    blocks = block_tables.gather(1, positions // cache.shape[1])
+    return blocks * block_stride + positions % cache.shape[1] * token_stride
+
+
+def pool_rows(cache: Tensor) -> Tensor | None:
+    """The pool as rows of one head of one token, [num_rows, head_dim], or None where strides do not allow it."""
+    head_dim = cache.shape[3]
+    if cache.stride(3) != 1 or any(stride % head_dim for stride in cache.stride()[:3]) or not cache.numel():
+        return None
+    last = sum((size - 1) * stride for size, stride in zip(cache.shape[:3], cache.stride()[:3], strict=True))
+    return cache.as_strided((last // head_dim + 1, head_dim), (head_dim, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePlan:
+    """Which rows of a pool a decode step reads, worked out once and used in every layer.
+
+    part_len: tokens a part. seq_of_part: [num_parts]. padding: [num_parts, 1, part_len], True behind the end of a
+    context. columns: [num_parts * num_heads * part_len], the rows of the pool; behind the end that of the part's first
+    token, whose values are real and weigh nothing. row_starts: [num_parts * num_heads], where each row of columns
+    begins. scores: the sparse matrix that each layer fills anew.
+    """
+
+    num_seqs: int
+    one_part_each: bool
+    part_len: int
+    seq_of_part: Tensor
+    padding: Tensor
+    columns: Tensor
+    row_starts: Tensor
+    scores: Tensor
+
+
+def plan_decode(block_tables: Tensor, context_lens: Tensor, cache: Tensor, num_heads: int, num_rows: int) -> DecodePlan:
+    """Lay out the parts of all contexts.
+
+    Args:
+        block_tables: [num_seqs, max_blocks], int64, valid for each context.
+        context_lens: [num_seqs], int64.
+        cache: a pool; only its shape and strides count.
+        num_heads: query heads.
+        num_rows: rows of the pool, as `pool_rows` gives them.
+    """
+    part_len = _part_len(context_lens)
+    parts = (context_lens + part_len - 1) // part_len
+    seq_of_part = torch.repeat_interleave(parts)
+    first_part = parts.cumsum(0) - parts
+    start = (torch.arange(len(seq_of_part)) - first_part[seq_of_part]) * part_len
+    positions = start[:, None] + torch.arange(part_len)
+    padding = positions >= context_lens[seq_of_part][:, None]
+    positions = torch.where(padding, start[:, None], positions)
+    rows = token_rows(block_tables[seq_of_part], positions, cache)
+    kv_head = torch.arange(num_heads) // (num_heads // cache.shape[2])
+    columns = (rows[:, None, :] + (kv_head * (cache.stride(2) // cache.shape[3]))[:, None]).flatten(0, 1)
+    num_entries = columns.numel()
+    if max(num_rows, num_entries) < 1 << 31:  # half the traffic; computed in 64 bits all the same
+        columns = columns.int()
+    row_starts = torch.arange(0, num_entries + 1, part_len, dtype=columns.dtype)
+    scores = torch.sparse_csr_tensor(
+        row_starts,
+        columns.flatten(),
+        torch.zeros(num_entries),  # not empty: the product adds 0 times what is there, and that may be NaN
+        size=(len(columns), num_rows),
+        check_invariants=False,
+    )
+    one_part_each = bool((parts == 1).all())
+    return DecodePlan(
+        len(context_lens),
+        one_part_each,
+        part_len,
+        seq_of_part,
+        padding[:, None],
+        columns.flatten(),
+        row_starts[:-1],
+        scores,
+    )
+
+
+def sparse_paged_attention(
+    query: Tensor, key_rows: Tensor, value_rows: Tensor, plan: DecodePlan, scale: float
+) -> Tensor:
+    """One token a sequence: [num_seqs, num_heads, head_dim] to the same, float32.
+
+    Args:
+        query: [num_seqs, num_heads, head_dim], float32.
+        key_rows, value_rows: the pools as `pool_rows` gives them, of the same strides.
+        plan: of this step.
+        scale: factor of the scores.
+    """
+    num_parts = len(plan.seq_of_part)
+    _, num_heads, head_dim = query.shape
+    rows = (query if plan.one_part_each else query[plan.seq_of_part]).reshape(num_parts * num_heads, head_dim)
+    sampled = torch.sparse.sampled_addmm(plan.scores, rows, key_rows.t(), beta=0.0, alpha=scale, out=plan.scores)
+    scores = sampled.values().view(num_parts, num_heads, plan.part_len).masked_fill_(plan.padding, -torch.inf)
+    weights = scores.softmax(dim=-1)
+    outputs: Tensor = torch.embedding_bag(
+        value_rows, plan.columns, plan.row_starts, mode=_SUM, per_sample_weights=weights.view(-1)
+    )[0].view(num_parts, num_heads, head_dim)
+    if plan.one_part_each:
+        return outputs
+    lses = scores.amax(dim=-1) - weights.amax(dim=-1).log_()  # of the largest score s: softmax is exp(s - lse)
+    return merge_attention_states(outputs, lses, plan.seq_of_part, plan.num_seqs)[0]
+
+
+def _part_len(context_lens: Tensor) -> int:
+    """The length of parts that costs least: long parts are few, short ones leave little behind the end."""
+    longest = max(int(context_lens.max()), 1)
+    candidates = [min(longest, PART_LENS[0])] + [part_len for part_len in PART_LENS[1:] if part_len < longest]
+    costs = [
+        int(((context_lens + part_len - 1) // part_len).sum()) * (part_len + _PART_OVERHEAD) for part_len in candidates
+    ]
+    return candidates[costs.index(min(costs))]
