@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -381,10 +382,17 @@ def _new_pool(
     *,
     pinned: bool = False,
 ) -> Tensor:
-    """Zeros, in host memory when no device is named. ValueError for more than there is."""
+    """Zeros, in host memory when no device is named. ValueError for more than there is.
+
+    Host memory that is not pinned is taken block by block, when they are first written: most runs never swap.
+    """
     try:
+        if device is None and not pinned and num_blocks:
+            unwritten = numpy.zeros(prod(shape) * dtype.itemsize, dtype=numpy.uint8)
+            return torch.from_numpy(unwritten).view(dtype).view(shape)
         return torch.zeros(shape, dtype=dtype, device=device or "cpu", pin_memory=pinned)
-    except (RuntimeError, TypeError) as error:  # torch: RuntimeError beyond memory, TypeError beyond 64 bits
+    # torch: RuntimeError beyond memory, TypeError beyond 64 bits; numpy: MemoryError and ValueError
+    except (RuntimeError, TypeError, MemoryError, ValueError) as error:
         flags = "swap_space" if device is None else "num_gpu_blocks_override or gpu_memory_utilization"
         size = prod(shape) * dtype.itemsize
         raise ValueError(f"{num_blocks} blocks take {size} bytes, more than there is: lower {flags}") from error

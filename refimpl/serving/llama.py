@@ -6,6 +6,7 @@ that the step names, and attention reads them back through block tables alone. T
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -182,7 +183,7 @@ def _rotated(x: Tensor, rotation: Tensor) -> Tensor:
 
 def _behind_norm(weight: Tensor, norm_weight: Tensor) -> Tensor:
     """A projection that takes what `_normalised` gives, and does the rest of the norm in front of it."""
-    return weight * (norm_weight * weight.shape[1] ** 0.5)
+    return weight * (norm_weight * math.sqrt(weight.shape[1]))
 
 
 def _normalised(x: Tensor, floor: Tensor) -> Tensor:
