@@ -16,7 +16,7 @@ from torch import Tensor
 
 from refimpl.device.online_softmax import merge_attention_states
 
-PART_LENS = (512, 256, 128, 64, 32)  # tokens a part at most; which is taken depends on the contexts
+PART_LENS = (4096, 1024, 512, 256, 128, 64, 32)  # tokens a part at most; which is taken depends on the contexts
 _SUM = 0  # mode of torch.embedding_bag
 _PART_OVERHEAD = 16  # what a part costs besides its tokens, in tokens
 
@@ -25,14 +25,16 @@ with warnings.catch_warnings():  # torch says once a process that its sparse mat
     torch.sparse_csr_tensor([0, 1], [0], [0.0], size=(1, 1))
 
 
-def token_rows(block_tables: Tensor, positions: Tensor, cache: Tensor) -> Tensor:
+def token_rows(block_tables: Tensor, seqs: Tensor, positions: Tensor, cache: Tensor) -> Tensor:
     """The row of the pool in which the first KV head of each token lies.
 
-    block_tables: [num_seqs, max_blocks], int64; positions: [num_seqs, num_tokens], int64; the same shape comes back.
-    The rows of the other heads follow at a distance of `cache.stride(2) // head_dim`.
+    block_tables: [num_seqs, max_blocks], int64; seqs: [num_parts], int64, whose tokens; positions: [num_parts,
+    num_tokens], int64; the same shape comes back. The rows of the other heads follow at a distance of
+    `cache.stride(2) // head_dim`.
     """
     block_stride, token_stride = (stride // cache.shape[3] for stride in cache.stride()[:2])
-    blocks = block_tables.gather(1, positions // cache.shape[1])
+    # one entry a token: a row of the table for each part would be as many entries as parts times blocks
+    blocks = block_tables.take(seqs[:, None] * block_tables.shape[1] + positions // cache.shape[1])
     return blocks * block_stride + positions % cache.shape[1] * token_stride
 
 
@@ -50,16 +52,16 @@ class DecodePlan:
     """Which rows of a pool a decode step reads, worked out once and used in every layer.
 
     part_len: tokens a part. seq_of_part: [num_parts]. padding: [num_parts, 1, part_len], True behind the end of a
-    context. columns: [num_parts * num_heads * part_len], the rows of the pool; behind the end that of the part's first
-    token, whose values are real and weigh nothing. row_starts: [num_parts * num_heads], where each row of columns
-    begins. scores: the sparse matrix that each layer fills anew.
+    context; None where every part is full. columns: [num_parts * num_heads * part_len], the rows of the pool; behind
+    the end that of the part's first token, whose values are real and weigh nothing. row_starts:
+    [num_parts * num_heads], where each row of columns begins. scores: the sparse matrix that each layer fills anew.
     """
 
     num_seqs: int
     one_part_each: bool
     part_len: int
     seq_of_part: Tensor
-    padding: Tensor
+    padding: Tensor | None
     columns: Tensor
     row_starts: Tensor
     scores: Tensor
@@ -83,18 +85,19 @@ def plan_decode(block_tables: Tensor, context_lens: Tensor, cache: Tensor, num_h
     positions = start[:, None] + torch.arange(part_len)
     padding = positions >= context_lens[seq_of_part][:, None]
     positions = torch.where(padding, start[:, None], positions)
-    rows = token_rows(block_tables[seq_of_part], positions, cache)
+    rows = token_rows(block_tables, seq_of_part, positions, cache)
     kv_head = torch.arange(num_heads) // (num_heads // cache.shape[2])
-    columns = (rows[:, None, :] + (kv_head * (cache.stride(2) // cache.shape[3]))[:, None]).flatten(0, 1)
-    num_entries = columns.numel()
-    if max(num_rows, num_entries) < 1 << 31:  # half the traffic; computed in 64 bits all the same
-        columns = columns.int()
+    offsets = kv_head * (cache.stride(2) // cache.shape[3])
+    if num_rows < 1 << 31 and rows.numel() * num_heads < 1 << 31:
+        rows, offsets = rows.int(), offsets.int()  # half the traffic; products are 64 bits wide all the same
+    columns = (rows[:, None, :] + offsets[:, None]).flatten()
+    num_entries = len(columns)
     row_starts = torch.arange(0, num_entries + 1, part_len, dtype=columns.dtype)
     scores = torch.sparse_csr_tensor(
         row_starts,
-        columns.flatten(),
+        columns,
         torch.zeros(num_entries),  # not empty: the product adds 0 times what is there, and that may be NaN
-        size=(len(columns), num_rows),
+        size=(len(row_starts) - 1, num_rows),
         check_invariants=False,
     )
     one_part_each = bool((parts == 1).all())
@@ -103,8 +106,8 @@ def plan_decode(block_tables: Tensor, context_lens: Tensor, cache: Tensor, num_h
         one_part_each,
         part_len,
         seq_of_part,
-        padding[:, None],
-        columns.flatten(),
+        padding[:, None] if padding.any() else None,
+        columns,
         row_starts[:-1],
         scores,
     )
@@ -125,7 +128,9 @@ def sparse_paged_attention(
     _, num_heads, head_dim = query.shape
     rows = (query if plan.one_part_each else query[plan.seq_of_part]).reshape(num_parts * num_heads, head_dim)
     sampled = torch.sparse.sampled_addmm(plan.scores, rows, key_rows.t(), beta=0.0, alpha=scale, out=plan.scores)
-    scores = sampled.values().view(num_parts, num_heads, plan.part_len).masked_fill_(plan.padding, -torch.inf)
+    scores = sampled.values().view(num_parts, num_heads, plan.part_len)
+    if plan.padding is not None:
+        scores.masked_fill_(plan.padding, -torch.inf)
     weights = scores.softmax(dim=-1)
     outputs: Tensor = torch.embedding_bag(
         value_rows, plan.columns, plan.row_starts, mode=_SUM, per_sample_weights=weights.view(-1)

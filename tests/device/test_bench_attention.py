@@ -14,7 +14,7 @@ from refimpl.bench import attention, attention_cuda
 from refimpl.bench.attention import SMOLLM2, Heads, dense, make_batch, median_ratio, take_turns
 from refimpl.cli import main
 
-TINY = Heads("tiny", 4, 2, 8)
+TINY = Heads("tiny", 3, 4, 2, 8)
 
 
 def test_contenders_compute_the_same():
@@ -62,7 +62,7 @@ def test_a_ratio_is_formed_within_a_round():
 
 def test_the_row_beside_sdpa_says_everything():
     row = attention.measure_beside_sdpa(TINY, 2, 20, rounds=3)
-    assert row["heads"] == {"name": "tiny", "num_heads": 4, "num_kv_heads": 2, "head_dim": 8}
+    assert row["heads"] == {"name": "tiny", "num_layers": 3, "num_heads": 4, "num_kv_heads": 2, "head_dim": 8}
     assert (row["batch"], row["context"], len(row["ratios"])) == (2, 20, 3)
     assert min(row["paged_ms"], row["sdpa_by_head_ms"], row["sdpa_by_group_ms"]) > 0
     assert row["baseline"] == min(("sdpa_by_head", "sdpa_by_group"), key=lambda name: row[f"{name}_ms"])
@@ -72,7 +72,12 @@ def test_the_row_beside_sdpa_says_everything():
 
 def test_ratios_are_by_the_faster_baseline_of_the_same_round(monkeypatch):
     """Group is the faster by its median though head was in the first round."""
-    seconds = {"paged": [1.0, 4.0, 9.0], "sdpa_by_head": [1.0, 9.0, 9.0], "sdpa_by_group": [2.0, 2.0, 3.0]}
+    seconds = {
+        "first_layer": [1.0, 8.0, 9.0],
+        "next_layer": [1.0, 2.0, 9.0],  # of 3 layers two, so that a layer of a step takes 1, 4 and 9
+        "sdpa_by_head": [1.0, 9.0, 9.0],
+        "sdpa_by_group": [2.0, 2.0, 3.0],
+    }
     monkeypatch.setattr(attention, "take_turns", lambda calls, rounds, clock: seconds)
     row = attention.measure_beside_sdpa(TINY, 1, 4, rounds=3)
     assert (row["baseline"], row["ratios"], row["ratio"]) == ("sdpa_by_group", [0.5, 2.0, 3.0], 2.0)
