@@ -50,24 +50,31 @@ class AttentionMetadata:
         self.is_decode = max(query_lens, default=0) <= 1 and min(query_lens, default=1) == 1
         self.context_lens_tensor = torch.tensor(self.context_lens, dtype=torch.int64).to(block_tables.device)
         self.block_tables = _used_blocks(block_tables, self.context_lens_tensor, num_blocks, block_size)
-        self._plan: DecodePlan | None = None
-        self._rows: list[Tensor] = []
+        # by the layout of the pool, for keys and values need not have the same
+        self._plans: dict[tuple[int, ...], DecodePlan] = {}
+        self._rows: dict[tuple[int, ...], list[Tensor]] = {}
         self._masks: dict[tuple[int, int], Tensor] = {}
 
     def decode_plan(self, cache: Tensor, num_heads: int, num_rows: int) -> DecodePlan:
-        """The plan of the step's decode attention, for pools of one shape and one layout."""
-        if self._plan is None:
-            self._plan = plan_decode(self.block_tables, self.context_lens_tensor, cache, num_heads, num_rows)
-        return self._plan
+        """The plan of the step's decode attention, for all pools of this layout."""
+        layout = num_heads, *cache.shape, *cache.stride()
+        if layout not in self._plans:
+            lens = self.context_lens_tensor
+            self._plans[layout] = plan_decode(self.block_tables, lens, cache, num_heads, num_rows)
+        return self._plans[layout]
 
     def rows_of_contexts(self, cache: Tensor) -> list[Tensor]:
         """For each sequence the rows of the pool that hold its tokens, head by head: [num_kv_heads, context_len]."""
-        if not self._rows:
+        layout = *cache.shape, *cache.stride()
+        if layout not in self._rows:
             heads = torch.arange(cache.shape[2], device=cache.device)[:, None] * (cache.stride(2) // cache.shape[3])
-            for table, context_len in zip(self.block_tables, self.context_lens, strict=True):
-                positions = torch.arange(context_len, device=cache.device)[None]
-                self._rows.append(token_rows(table[None], positions, cache) + heads)
-        return self._rows
+            seqs = torch.arange(len(self.block_tables), device=cache.device)[:, None]
+            positions = [torch.arange(context_len, device=cache.device)[None] for context_len in self.context_lens]
+            self._rows[layout] = [
+                token_rows(self.block_tables, seq, of_seq, cache) + heads
+                for seq, of_seq in zip(seqs, positions, strict=True)
+            ]
+        return self._rows[layout]
 
     def mask(self, query_len: int, context_len: int, dtype: torch.dtype) -> Tensor:
         """[query_len, context_len]: 0 where a query, one of the last tokens, sees a key, else -inf."""
@@ -117,10 +124,14 @@ def paged_attention(
     Source: PagedAttention paper, section 4.1; vLLM 0.5.4, `vllm/attention/ops/paged_attn.py`.
     """
     _check_shapes(query, key_cache, value_cache)
-    if block_tables.shape[0] != len(query) or list(context_lens.shape) != [len(query)]:
+    if block_tables.dim() != 2 or len(block_tables) != len(query) or list(context_lens.shape) != [len(query)]:
         raise ValueError(
             f"{len(query)} sequences need block_tables of {len(query)} rows and context_lens of {len(query)}, "
             f"got {list(block_tables.shape)} and {list(context_lens.shape)}"
+        )
+    if block_tables.is_floating_point() or context_lens.is_floating_point():
+        raise ValueError(
+            f"block_tables is {block_tables.dtype} and context_lens is {context_lens.dtype}, both must be integers"
         )
     num_blocks, block_size = key_cache.shape[:2]
     lens = context_lens.tolist()
@@ -142,18 +153,24 @@ def decode_attention(
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     if backend not in BACKENDS:
         raise ValueError(f"backend is {backend!r}, it must be one of {BACKENDS}")
-    if not any(metadata.context_lens):
-        return torch.zeros_like(query)
+    same_dtype = query.dtype == key_cache.dtype == value_cache.dtype
     if backend == "triton" or (backend == "auto" and query.is_cuda):
         from refimpl.device import triton_kernels
 
         why_not = triton_kernels.why_unavailable(query)
+        if not same_dtype:
+            why_not = (
+                f"query, keys and values are {query.dtype}, {key_cache.dtype} and {value_cache.dtype}, not one dtype"
+            )
         if why_not is None:
             tables, lens = metadata.block_tables, metadata.context_lens_tensor
             return triton_kernels.paged_attention_triton(query, key_cache, value_cache, tables, lens, scale=scale)
         if backend == "triton":
             raise ValueError(f"backend 'triton' cannot run here: {why_not}")
-    if query.dtype == key_cache.dtype == value_cache.dtype == torch.float32 and query.device.type == "cpu":
+    if not any(metadata.context_lens):
+        return torch.zeros_like(query)
+    wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key_cache, value_cache))
+    if same_dtype and query.dtype == torch.float32 and query.device.type == "cpu" and not wants_grad:
         key_rows, value_rows = pool_rows(key_cache), pool_rows(value_cache)
         if key_rows is not None and value_rows is not None and key_cache.stride() == value_cache.stride():
             plan = metadata.decode_plan(key_cache, query.shape[1], len(key_rows))
@@ -250,7 +267,7 @@ def _attend_causally(
     dtype = torch.float32 if query.device.type == "cpu" else query.dtype
     keys, values = keys[None].to(dtype), values[None].to(dtype)
     whole = len(query) == keys.shape[2]  # no part of it is cached: the plain causal case, which needs no mask
-    chunk = len(query) if whole else _QUERY_CHUNK
+    chunk = max(len(query), 1) if whole else _QUERY_CHUNK
     for start in range(0, len(query), chunk):
         queries = query[start : start + chunk].to(dtype).transpose(0, 1)[None]
         end = keys.shape[2] - len(query) + start + queries.shape[2]  # no query of this chunk sees a key from here on
@@ -302,6 +319,11 @@ def _check_lengths(
 
 def _check_shapes(query: Tensor, key_cache: Tensor, value_cache: Tensor) -> None:
     """ValueError unless the shapes fit one another."""
+    if query.dim() != 3 or key_cache.dim() != 4 or not key_cache.shape[2]:
+        raise ValueError(
+            f"query is {list(query.shape)} and key_cache is {list(key_cache.shape)}, they must be "
+            f"[num_seqs, num_heads, head_dim] and [num_blocks, block_size, num_kv_heads, head_dim]"
+        )
     if key_cache.shape != value_cache.shape:
         raise ValueError(f"key_cache is {list(key_cache.shape)}, value_cache is {list(value_cache.shape)}")
     num_heads, head_dim = query.shape[1:]

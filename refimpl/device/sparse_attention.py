@@ -96,7 +96,7 @@ def plan_decode(block_tables: Tensor, context_lens: Tensor, cache: Tensor, num_h
     scores = torch.sparse_csr_tensor(
         row_starts,
         columns,
-        torch.zeros(num_entries),  # not empty: the product adds 0 times what is there, and that may be NaN
+        torch.empty(num_entries),
         size=(len(row_starts) - 1, num_rows),
         check_invariants=False,
     )
@@ -127,6 +127,7 @@ def sparse_paged_attention(
     num_parts = len(plan.seq_of_part)
     _, num_heads, head_dim = query.shape
     rows = (query if plan.one_part_each else query[plan.seq_of_part]).reshape(num_parts * num_heads, head_dim)
+    plan.scores.values().zero_()  # the product adds 0 times what is there: NaN, where a layer before left infinity
     sampled = torch.sparse.sampled_addmm(plan.scores, rows, key_rows.t(), beta=0.0, alpha=scale, out=plan.scores)
     scores = sampled.values().view(num_parts, num_heads, plan.part_len)
     if plan.padding is not None:
