@@ -337,14 +337,12 @@ def _new_tokens(seq: Sequence) -> int:
 
 
 def _one_source_each(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """One pair for each destination.
+    """One pair for each destination, the last that names it.
 
-    With prefix caching several sequences may be given the same block, because it stands for the same tokens; then
-    their sources hold the same, too.
+    With prefix caching a block may be given to several sequences, because it stands for the same tokens, or be given
+    back within the step and taken again for others. Either way the last source holds what is to be there.
     """
-    sources: dict[int, int] = {}
-    for source, destination in pairs:
-        sources.setdefault(destination, source)
+    sources = {destination: source for source, destination in pairs}
     return [(source, destination) for destination, source in sources.items()]
 
 

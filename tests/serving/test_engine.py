@@ -12,7 +12,7 @@ import torch
 from refimpl import LLM, CacheConfig, LLMEngine, SamplingParams, SchedulerConfig
 from refimpl.serving.outputs import RequestOutput
 from refimpl.serving.sampling import SAMPLING_EPS, sample
-from refimpl.serving.weights import LoadedModel, load_model
+from refimpl.serving.weights import LoadedModel
 
 GREEDY = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
 
@@ -22,8 +22,8 @@ def ids(prompt: list[int]) -> dict[str, list[int]]:
 
 
 @pytest.fixture(scope="module")
-def loaded(tiny_folder: Path) -> LoadedModel:
-    return load_model(tiny_folder)
+def loaded(tiny_model: LoadedModel) -> LoadedModel:
+    return tiny_model
 
 
 def engine_of(loaded: LoadedModel, num_gpu_blocks: int, max_model_len: int = 64, **limits: int) -> LLMEngine:
