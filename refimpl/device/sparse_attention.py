@@ -51,17 +51,17 @@ def pool_rows(cache: Tensor) -> Tensor | None:
 class DecodePlan:
     """Which rows of a pool a decode step reads, worked out once and used in every layer.
 
-    part_len: tokens a part. seq_of_part: [num_parts]. padding: [num_parts, 1, part_len], True behind the end of a
-    context; None where every part is full. columns: [num_parts * num_heads * part_len], the rows of the pool; behind
-    the end that of the part's first token, whose values are real and weigh nothing. row_starts:
-    [num_parts * num_heads], where each row of columns begins. scores: the sparse matrix that each layer fills anew.
+    part_len: tokens a part. seq_of_part: [num_parts]. bias: [num_parts, 1, part_len], 0 for the tokens of a context
+    and -inf behind its end. columns: [num_parts * num_heads * part_len], the rows of the pool; behind the end that of
+    the part's first token, whose values are real and weigh nothing. row_starts: [num_parts * num_heads], where each
+    row of columns begins. scores: the sparse matrix that each layer fills anew.
     """
 
     num_seqs: int
     one_part_each: bool
     part_len: int
     seq_of_part: Tensor
-    padding: Tensor | None
+    bias: Tensor
     columns: Tensor
     row_starts: Tensor
     scores: Tensor
@@ -106,7 +106,7 @@ def plan_decode(block_tables: Tensor, context_lens: Tensor, cache: Tensor, num_h
         one_part_each,
         part_len,
         seq_of_part,
-        padding[:, None] if padding.any() else None,
+        torch.zeros(padding.shape).masked_fill_(padding, -torch.inf)[:, None],
         columns,
         row_starts[:-1],
         scores,
@@ -127,18 +127,17 @@ def sparse_paged_attention(
     num_parts = len(plan.seq_of_part)
     _, num_heads, head_dim = query.shape
     rows = (query if plan.one_part_each else query[plan.seq_of_part]).reshape(num_parts * num_heads, head_dim)
-    plan.scores.values().zero_()  # the product adds 0 times what is there: NaN, where a layer before left infinity
-    sampled = torch.sparse.sampled_addmm(plan.scores, rows, key_rows.t(), beta=0.0, alpha=scale, out=plan.scores)
-    scores = sampled.values().view(num_parts, num_heads, plan.part_len)
-    if plan.padding is not None:
-        scores.masked_fill_(plan.padding, -torch.inf)
-    weights = scores.softmax(dim=-1)
+    scores = plan.scores.values().view(num_parts, num_heads, plan.part_len)
+    scores.copy_(plan.bias)  # what the product is added to
+    torch.sparse.sampled_addmm(plan.scores, rows, key_rows.t(), beta=1.0, alpha=scale, out=plan.scores)
+    highest = None if plan.one_part_each else scores.amax(dim=-1)
+    weights = torch.softmax(scores, dim=-1, out=scores)
     outputs: Tensor = torch.embedding_bag(
         value_rows, plan.columns, plan.row_starts, mode=_SUM, per_sample_weights=weights.view(-1)
     )[0].view(num_parts, num_heads, head_dim)
-    if plan.one_part_each:
+    if highest is None:
         return outputs
-    lses = scores.amax(dim=-1) - weights.amax(dim=-1).log_()  # of the largest score s: softmax is exp(s - lse)
+    lses = highest - weights.amax(dim=-1).log_()  # softmax makes exp(s - lse) of the largest score s
     return merge_attention_states(outputs, lses, plan.seq_of_part, plan.num_seqs)[0]
 
 
