@@ -55,6 +55,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_bench_manager_arguments(manager)
     attention = what.add_parser("attention", help="decode attention through block tables (needs torch)")
     _add_bench_attention_arguments(attention)
+    engine = what.add_parser(
+        "engine", help="a model served, with and without what memory management does (needs torch)"
+    )
+    _add_bench_engine_arguments(engine)
     gpu_check = what.add_parser("gpu-check", help="check and measure the Triton kernel on a GPU (needs torch)")
     _add_gpu_check_arguments(gpu_check)
 
@@ -112,6 +116,15 @@ def _add_bench_attention_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_bench_attention)
 
 
+def _add_bench_engine_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", default="smollm2-135m", help="a name, a GGUF file, or a folder in the hub's format")
+    parser.add_argument("--requests", type=int, default=16, help="at once (default: 16)")
+    parser.add_argument("--max-tokens", type=int, default=32, help="tokens an answer (default: 32)")
+    parser.add_argument("--rounds", type=int, default=3, help="of all rows (default: 3)")
+    parser.add_argument("--json", action="store_true", help="as JSON, every round")
+    parser.set_defaults(run=_bench_engine)
+
+
 def _add_gpu_check_arguments(parser: argparse.ArgumentParser) -> None:
     out = Path("notebooks/gpu_runs")
     parser.add_argument("--out", type=Path, default=out, metavar="FOLDER", help=f"to write to (default: {out})")
@@ -126,6 +139,15 @@ def _bench_attention(args: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         return _needs_torch("bench attention", error)
     return attention.run(args)
+
+
+def _bench_engine(args: argparse.Namespace) -> int:
+    try:
+        from refimpl.bench import engine
+    except ModuleNotFoundError as error:
+        print(f"bench engine: {error}; it comes with `pip install refimpl[serving]`", file=sys.stderr)
+        return 2
+    return engine.run(args)
 
 
 def _gpu_check(args: argparse.Namespace) -> int:
