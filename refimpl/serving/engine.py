@@ -19,7 +19,7 @@ from refimpl.config import CacheConfig, SchedulerConfig
 from refimpl.device import memory
 from refimpl.device.kv_cache import KVCache
 from refimpl.scheduler import Scheduler, SchedulerOutputs, SequenceGroupMetadata
-from refimpl.sequence import SamplingParams, Sequence, SequenceGroup
+from refimpl.sequence import SamplingParams, Sequence, SequenceGroup, SequenceStatus
 from refimpl.serving.llama import LlamaConfig
 from refimpl.serving.metrics import StepMetrics
 from refimpl.serving.model_runner import prepare_step
@@ -178,27 +178,37 @@ class LLMEngine:
         ended = []
         for group in outputs.ignored_seq_groups:
             request = self._requests[group.request_id]
-            request.error = self._why_ignored(group)
+            request.error = self._why_ignored(request)
             ended.append(request)
         for group in outputs.aborted_seq_groups:
             request = self._requests[group.request_id]
-            request.error = (
-                f"request {group.request_id} had to make room, and its blocks fit neither the GPU pool nor what is "
-                f"free of the {self.block_manager.num_total_cpu_blocks} blocks of swap space: raise swap_space"
-            )
+            request.error = self._why_aborted(request, outputs)
             ended.append(request)
         return ended
 
-    def _why_ignored(self, group: SequenceGroup) -> str:
-        """Why the request could not run even with the machine to itself."""
-        manager, seq = self.block_manager, max(group.seqs, key=Sequence.get_len)
-        what = "the prompt" if not seq.get_output_len() else "the prompt with its answer so far"
-        if seq.get_len() > self._limits.max_model_len:
-            return f"{what} has {seq.get_len()} tokens, max_model_len is {self._limits.max_model_len}"
-        num_blocks = f"{seq.n_blocks} blocks" if len(group.seqs) == 1 else f"blocks for {len(group.seqs)} sequences"
+    def _why_aborted(self, request: Request, outputs: SchedulerOutputs) -> str:
+        """Why the request could not make room by swap and come back later."""
+        request_id = request.group.request_id
+        decision = next(d for d in outputs.decisions if d.request_id == request_id and d.action == "abort")
         return (
-            f"{what} needs {num_blocks}, the GPU pool holds {manager.num_total_gpu_blocks} and keeps "
-            f"{manager.watermark_blocks} free"
+            f"request {request_id} had to make room, and its {request.num_blocks(SequenceStatus.FINISHED_ABORTED)} "
+            f"blocks do not fit the {decision.num_free_cpu_blocks} that are free of the "
+            f"{self.block_manager.num_total_cpu_blocks} blocks of swap space: raise swap_space"
+        )
+
+    def _why_ignored(self, request: Request) -> str:
+        """Why the request could not run even with the machine to itself."""
+        manager = self.block_manager
+        seqs = request.group.get_seqs(SequenceStatus.FINISHED_IGNORED)
+        what = "the prompt" if not seqs[0].get_output_len() else "the prompt with its answer so far"
+        if seqs[0].get_len() > self._limits.max_model_len:
+            return f"{what} has {seqs[0].get_len()} tokens, max_model_len is {self._limits.max_model_len}"
+        needs = f"{seqs[0].n_blocks} blocks"
+        if len(seqs) > 1 or seqs[0].n_blocks <= manager.num_total_gpu_blocks - manager.watermark_blocks:
+            needs = f"{request.num_blocks(SequenceStatus.FINISHED_IGNORED)} blocks and {len(seqs)} to grow into"
+        return (
+            f"{what} needs {needs}, the GPU pool holds {manager.num_total_gpu_blocks} and keeps "
+            f"{manager.watermark_blocks} free: raise num_gpu_blocks_override or gpu_memory_utilization"
         )
 
     def _move_blocks(self, outputs: SchedulerOutputs) -> None:

@@ -1,7 +1,8 @@
 """`python -m refimpl generate` and `fetch-model`: their arguments, and what they print.
 
-A single answer is printed as it grows. Several answers, or block tables in between, are printed in whole lines, each
-with the letter of its sequence in front. Errors are one sentence on stderr; exit code 0 good, 2 could not run.
+A single answer is printed as it grows. Several answers, or block tables and decisions in between, are printed in whole
+lines, each with a letter for its prompt in front, and a number where a prompt has several answers: A.1, A.2. Errors are
+one sentence on stderr; exit code 0 good, 2 could not run.
 """
 
 from __future__ import annotations
@@ -16,28 +17,50 @@ from refimpl.sequence import SamplingParams
 if TYPE_CHECKING:
     from refimpl.serving.engine import Prompt
     from refimpl.serving.llm import LLM
-    from refimpl.serving.outputs import RequestOutput
+    from refimpl.serving.outputs import CompletionOutput, RequestOutput
 
 _LINE_WIDTH = 100  # characters of an answer before a line that carries a letter is broken
 
 
 def add_generate_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `generate`, under vLLM's names where vLLM has them."""
-    parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="one or more, answered at once")
-    parser.add_argument("--model", default="smollm2-135m", help="a name, a GGUF file, or a folder in the hub's format")
-    parser.add_argument("--dtype", default="auto", help="auto (float32), float32, float16 or bfloat16")
-    parser.add_argument("--block-size", type=int, default=16, help="tokens a block (default: 16)")
-    parser.add_argument("--gpu-memory-utilization", type=float, default=0.9, help="share of memory for the pool")
-    parser.add_argument("--num-gpu-blocks-override", type=int, help="blocks of the pool, instead of what fits")
-    parser.add_argument("--max-model-len", type=int, help="tokens a sequence, prompt and answer together")
-    parser.add_argument("--max-num-seqs", type=int, default=256, help="sequences at once (default: 256)")
-    parser.add_argument("--max-tokens", type=int, default=128, help="tokens an answer (default: 128)")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token (default: 0)")
-    parser.add_argument("--top-p", type=float, default=1.0, help="sample from the likeliest tokens only")
-    parser.add_argument("--seed", type=int, help="seed of the sampling")
-    parser.add_argument("--ignore-eos", action="store_true", help="go on after the end-of-sequence token")
-    parser.add_argument("--raw", action="store_true", help="take prompts as they are, without the chat template")
-    parser.add_argument("--show-blocks", action="store_true", help="print each block table as it grows")
+    add = parser.add_argument
+    add("prompts", nargs="+", metavar="PROMPT", help="one or more, answered at once")
+    add("--model", default="smollm2-135m", help="a name, a GGUF file, or a folder in the hub's format")
+    add("--dtype", default="auto", help="auto (float32), float32, float16 or bfloat16")
+    add("--raw", action="store_true", help="take prompts as they are, without the chat template")
+
+    memory = parser.add_argument_group("memory").add_argument
+    memory("--block-size", type=int, default=16, help="tokens a block (default: 16)")
+    memory("--gpu-memory-utilization", type=float, default=0.9, help="share of memory for the pool (default: 0.9)")
+    memory("--num-gpu-blocks-override", type=int, metavar="BLOCKS", help="blocks of the pool, instead of what fits")
+    memory("--swap-space", type=float, metavar="GIB", help="host memory for swapped blocks (default: twice the pool)")
+    memory("--enable-prefix-caching", action="store_true", help="reuse blocks of tokens that have been seen before")
+    memory(
+        "--preemption-mode",
+        choices=("recompute", "swap"),
+        help="how a request makes room: it is computed again later, or its blocks move to the host "
+        "(default: recompute for one answer, swap for several)",
+    )
+
+    limits = parser.add_argument_group("limits").add_argument
+    limits("--max-model-len", type=int, metavar="TOKENS", help="of a sequence, prompt and answer together")
+    limits("--max-num-seqs", type=int, default=256, metavar="N", help="sequences at once (default: 256)")
+    limits("--max-num-batched-tokens", type=int, metavar="TOKENS", help="of all prompts in one step")
+
+    answers = parser.add_argument_group("answers").add_argument
+    answers("--n", type=int, default=1, help="answers to each prompt; they differ where the temperature is above 0")
+    answers("--best-of", type=int, metavar="N", help="generate so many and print the likeliest --n of them")
+    answers("--max-tokens", type=int, default=128, metavar="TOKENS", help="of an answer (default: 128)")
+    answers("--temperature", type=float, default=0.0, help="0 takes the likeliest token (default: 0)")
+    answers("--top-p", type=float, default=1.0, help="sample from the likeliest tokens only")
+    answers("--seed", type=int, help="seed of the sampling; answer i of several draws with seed + i")
+    answers("--stop", action="append", default=[], metavar="TEXT", help="end an answer before this; may be repeated")
+    answers("--ignore-eos", action="store_true", help="go on after the end-of-sequence token")
+
+    insight = parser.add_argument_group("insight").add_argument
+    insight("--show-blocks", action="store_true", help="print each block table when it changes")
+    insight("--log-decisions", action="store_true", help="print what the scheduler decides, and why")
 
 
 def run_generate(args: argparse.Namespace) -> int:
@@ -69,26 +92,35 @@ def _generate(args: argparse.Namespace) -> int:
     from refimpl.serving.llm import LLM
 
     params = SamplingParams(
+        n=args.n,
+        best_of=args.best_of,
         temperature=args.temperature,
         top_p=args.top_p,
         max_tokens=args.max_tokens,
         ignore_eos=args.ignore_eos,
         seed=args.seed,
+        stop=args.stop,
     )
     llm = LLM(
         args.model,
         dtype=args.dtype,
         block_size=args.block_size,
         gpu_memory_utilization=args.gpu_memory_utilization,
+        swap_space=args.swap_space,
         num_gpu_blocks_override=args.num_gpu_blocks_override,
         max_model_len=args.max_model_len,
         max_num_seqs=args.max_num_seqs,
+        max_num_batched_tokens=args.max_num_batched_tokens,
+        enable_prefix_caching=args.enable_prefix_caching,
+        preemption_mode=args.preemption_mode,
+        log_decisions=args.log_decisions,
     )
-    printers: dict[str, _AnswerPrinter] = {}
+    single = len(args.prompts) == params.num_candidates == 1 and not (args.show_blocks or args.log_decisions)
+    printers: dict[str, _RequestPrinter] = {}
     for index, text in enumerate(args.prompts):
-        label = _letters(index) if args.show_blocks or len(args.prompts) > 1 else None
-        llm.llm_engine.add_request(str(index), _prompt(llm, text, args.raw), params)
-        printers[str(index)] = _AnswerPrinter(label, args.show_blocks)
+        name = _letters(index)
+        llm.llm_engine.add_request(name, _prompt(llm, text, args.raw), params)
+        printers[name] = _RequestPrinter(None if single else name, params, args.show_blocks)
     errors = 0
     while llm.llm_engine.has_unfinished_requests():
         for output in llm.llm_engine.step():
@@ -105,6 +137,27 @@ def _prompt(llm: LLM, text: str, raw: bool) -> Prompt:
     return {"prompt_token_ids": llm.get_tokenizer().apply_chat_template(messages, default_system_prompt=False)}
 
 
+class _RequestPrinter:
+    """Prints the answers to one prompt, and on stderr why there are none, or no more.
+
+    Which answers are the best is known when all have ended, and so they are printed then.
+    """
+
+    def __init__(self, label: str | None, params: SamplingParams, show_blocks: bool) -> None:
+        self._label = label
+        self._wait = params.num_candidates > params.n
+        labels = [label] if params.n == 1 else [f"{label}.{number}" for number in range(1, params.n + 1)]
+        self._printers = [_AnswerPrinter(own, show_blocks) for own in labels]
+
+    def show(self, output: RequestOutput) -> None:
+        """Print what is new in `output`."""
+        if output.finished or not self._wait:
+            for printer, completion in zip(self._printers, output.outputs, strict=False):  # fewer before they fork
+                printer.show(completion, finished=output.finished or completion.finish_reason is not None)
+        if output.error is not None:
+            print(f"generate: {_prefix(self._label)}{output.error}", file=sys.stderr)
+
+
 class _AnswerPrinter:
     """Prints one answer: as it grows without a label, else in lines of their own, with block tables where asked."""
 
@@ -113,22 +166,22 @@ class _AnswerPrinter:
         self._show_blocks = show_blocks
         self._block_table: list[int] = []
         self._printed = 0  # characters of the answer that are on the screen
+        self._finished = False
 
-    def show(self, output: RequestOutput) -> None:
-        """Print what is new in `output`."""
-        (completion,) = output.outputs
-        if output.error is not None:
-            print(f"generate: {self._prefix()}{output.error}", file=sys.stderr)
+    def show(self, completion: CompletionOutput, finished: bool) -> None:
+        """Print what is new in `completion`."""
+        if self._finished:
             return
+        self._finished = finished
         if self._show_blocks and completion.block_table != self._block_table:
             self._block_table = completion.block_table
-            print(f"{self._prefix()}blocks {self._block_table}", flush=True)
+            print(f"{_prefix(self._label)}blocks {self._block_table}", flush=True)
         new_text = completion.text[self._printed :]
-        if self._label is None:
-            print(new_text, end="\n" if output.finished else "", flush=True)
+        if self._label is not None:
+            self._print_lines(new_text, finished)
+        elif completion.token_ids:
+            print(new_text, end="\n" if finished else "", flush=True)
             self._printed = len(completion.text)
-        else:
-            self._print_lines(new_text, output.finished)
 
     def _print_lines(self, new_text: str, finished: bool) -> None:
         """Print the lines that are complete, and the rest when the answer is."""
@@ -142,10 +195,11 @@ class _AnswerPrinter:
         if finished and rest:
             complete.append(rest)
         for line in complete:
-            print(f"{self._prefix()}{line}", flush=True)
+            print(f"{_prefix(self._label)}{line}", flush=True)
 
-    def _prefix(self) -> str:
-        return "" if self._label is None else f"{self._label}: "
+
+def _prefix(label: str | None) -> str:
+    return "" if label is None else f"{label}: "
 
 
 def _letters(index: int) -> str:

@@ -37,6 +37,7 @@ class LLM:
         enable_prefix_caching: reuse blocks whose tokens have been seen before, and skip computing them.
         preemption_mode: "recompute", "swap", or None to choose by the number of sequences.
         seed: for requests that bring no seed of their own.
+        log_decisions: print every decision of the scheduler as a line of text.
 
     Raises:
         FileNotFoundError: without the model.
@@ -60,6 +61,7 @@ class LLM:
         enable_prefix_caching: bool = False,
         preemption_mode: str | None = None,
         seed: int = 0,
+        log_decisions: bool = False,
     ) -> None:
         cache_config = CacheConfig(block_size, gpu_memory_utilization, swap_space, enable_prefix_caching)
         if num_gpu_blocks_override is not None and num_gpu_blocks_override < 1:
@@ -73,7 +75,7 @@ class LLM:
         )
         self._tokenizer = loaded.tokenizer
         self._num_requests = 0
-        self.llm_engine = LLMEngine(loaded, cache_config, scheduler_config, seed=seed)
+        self.llm_engine = LLMEngine(loaded, cache_config, scheduler_config, seed=seed, log_decisions=log_decisions)
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer, chat template included."""

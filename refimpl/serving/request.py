@@ -112,6 +112,10 @@ class Request:
     branches: dict[int, Branch]
     error: str | None = None
 
+    def num_blocks(self, status: SequenceStatus) -> int:
+        """Blocks that the branches of this status have lain in last, those that they share counted once."""
+        return len({block for b in self.branches.values() if b.seq.status is status for block in b.block_table})
+
     def output(self) -> RequestOutput:
         """The request as far as it has come: the best n branches, if more are generated than asked for."""
         params = self.sampling_params

@@ -70,9 +70,86 @@ def test_block_tables_are_printed_when_they_change(tiny_folder, capsys):
     assert len(numbers) >= 3
 
 
+def lines_of(label: str, printed: str) -> list[str]:
+    """What is printed behind a label."""
+    return [line.removeprefix(f"{label}: ") for line in printed.split("\n") if line.startswith(f"{label}: ")]
+
+
+def test_several_answers_to_a_prompt_are_numbered(tiny: LLM, tiny_folder, capsys):
+    options = ["--raw", "--model", tiny_folder, "--num-gpu-blocks-override", 64, "--n", 2]
+    sampling = ["--temperature", 1, "--top-p", 0.9, "--seed", 5, "--max-tokens", 30, "--stop", "e", "--stop", "zz"]
+    assert generate("two words", "core", *options, *sampling) == 0
+    printed = capsys.readouterr().out
+    params = SamplingParams(n=2, temperature=1, top_p=0.9, seed=5, max_tokens=30, stop=["e", "zz"])
+    for letter, output in zip("AB", tiny.generate(["two words", "core"], params), strict=True):
+        for number, completion in enumerate(output.outputs, 1):
+            lines = lines_of(f"{letter}.{number}", printed)
+            assert "".join(lines) == completion.text.replace("\n", "")
+            assert "e" not in completion.text
+    assert set(re.findall(r"^([^:]*): ", printed, re.MULTILINE)) == {"A.1", "A.2", "B.1", "B.2"}
+
+
+def test_the_best_answers_are_printed_when_they_are_known(tiny: LLM, tiny_folder, capsys):
+    options = ["--raw", "--model", tiny_folder, "--num-gpu-blocks-override", 64, "--n", 2, "--best-of", 4]
+    assert generate("two words", *options, "--temperature", 1, "--seed", 3, "--max-tokens", 12, "--ignore-eos") == 0
+    printed = capsys.readouterr().out
+    params = SamplingParams(n=2, best_of=4, seed=3, max_tokens=12, ignore_eos=True)
+    (output,) = tiny.generate("two words", params)
+    for number, completion in enumerate(output.outputs, 1):
+        assert "".join(lines_of(f"A.{number}", printed)) == completion.text.replace("\n", "")
+
+
+def test_block_tables_are_printed_when_a_copy_or_a_swap_changes_them(tiny_folder, capsys):
+    """Two branches share their blocks until the first writes; then blocks move to the host, and elsewhere back."""
+    options = ["--raw", "--model", tiny_folder, "--block-size", 4, "--num-gpu-blocks-override", 10, "--show-blocks"]
+    options += ["--preemption-mode", "swap", "--swap-space", 0.001, "--n", 2, "--ignore-eos", "--max-tokens", 7]
+    assert generate("two words", "a page of", "core", *options) == 0
+    printed = capsys.readouterr().out
+    tables = [
+        [[int(number) for number in line[8:-1].split(", ")] for line in lines_of(label, printed) if "blocks [" in line]
+        for label in ("A.1", "A.2", "C.1")
+    ]
+    assert tables[0][0] == tables[1][0]
+    assert tables[0][-1] != tables[1][-1]
+    assert any(after[0] != before[0] for before, after in zip(tables[2], tables[2][1:], strict=False))
+
+
+def test_decisions_are_printed_between_labelled_lines(tiny_folder, capsys):
+    options = ["--raw", "--model", tiny_folder, "--num-gpu-blocks-override", 8, "--log-decisions", "--max-tokens", 3]
+    assert generate("two words", *options) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^prefill +A .* 8 tokens$|^prefill +A .*tokens$", printed, re.MULTILINE)
+    assert lines_of("A", printed)
+
+
+def test_a_cached_prefix_changes_no_answer(tiny_folder, capsys):
+    options = ["--raw", "--model", tiny_folder, "--num-gpu-blocks-override", 64, "--block-size", 4, "--max-tokens", 9]
+    printed = []
+    for more in ([], ["--enable-prefix-caching", "--max-num-batched-tokens", 512]):
+        assert generate("a page of words", "a page of core", *options, *more) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+
+
+def test_an_answer_that_is_cut_short_is_printed_and_the_reason_on_stderr(tiny_folder, capsys):
+    """No swap space, and each prompt asks for two answers, which only a swap could save."""
+    options = ["--raw", "--model", tiny_folder, "--block-size", 4, "--num-gpu-blocks-override", 10, "--swap-space", 0]
+    assert generate("two words", "a page of", "core", *options, "--n", 2, "--ignore-eos", "--max-tokens", 7) == 2
+    printed = capsys.readouterr()
+    assert re.search(
+        r"^generate: [BC]: request [BC] had to make room, .*: raise swap_space$", printed.err, re.MULTILINE
+    )
+    assert lines_of("A.1", printed.out)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["hi", *SMALL, "--n", "3", "--best-of", "2"], "best_of is 2, it must be n (3) or more"),
+        (["hi", *SMALL, "--n", "9", "--max-num-seqs", "8"], "asks for 9 sequences, max_num_seqs is 8"),
+        (["hi", *SMALL, "--stop", ""], "stop is ('',), it must be one or several texts"),
+        (["hi", *SMALL, "--swap-space", "-1"], "swap_space is -1.0 GiB, it must be 0 or more"),
+        (["hi", *SMALL, "--max-num-batched-tokens", "9"], "max_num_batched_tokens is 9, it must be max_model_len"),
         (["hi", "--model", "nowhere"], "no model 'nowhere'"),
         (["hi", "--max-tokens", "0"], "max_tokens is 0"),
         (["hi", "--block-size", "0"], "block_size is 0"),
