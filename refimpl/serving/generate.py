@@ -31,10 +31,13 @@ def add_generate_arguments(parser: argparse.ArgumentParser) -> None:
     add("--raw", action="store_true", help="take prompts as they are, without the chat template")
 
     memory = parser.add_argument_group("memory").add_argument
-    memory("--block-size", type=int, default=16, help="tokens a block (default: 16)")
-    memory("--gpu-memory-utilization", type=float, default=0.9, help="share of memory for the pool (default: 0.9)")
-    memory("--num-gpu-blocks-override", type=int, metavar="BLOCKS", help="blocks of the pool, instead of what fits")
-    memory("--swap-space", type=float, metavar="GIB", help="host memory for swapped blocks (default: twice the pool)")
+    memory("--block-size", type=int, default=16, metavar="TOKENS", help="of a block (default: 16)")
+    share = "of memory, for the pool (default: 0.9)"
+    memory("--gpu-memory-utilization", type=float, default=0.9, metavar="SHARE", help=share)
+    memory("--num-gpu-blocks-override", type=int, metavar="BLOCKS", help="of the pool, instead of what fits")
+    memory(
+        "--swap-space", type=float, metavar="GIB", help="of host memory for swapped blocks (default: twice the pool)"
+    )
     memory("--enable-prefix-caching", action="store_true", help="reuse blocks of tokens that have been seen before")
     memory(
         "--preemption-mode",
