@@ -1,7 +1,7 @@
 """Real failures of systems like this one that are tests here, by the ids they carry in names and docstrings.
 
-A: block manager. B: prefix caching. C: swapping and scheduling. E: nbval. F: grading. A case that does not apply, or
-waits for a later layer, has a line in `cases.md` that says why.
+A: block manager. B: prefix caching. C: swapping and scheduling. D: attention. E: nbval. F: grading. A case
+that does not apply, or waits for a later layer, has a line in `cases.md` that says why.
 """
 
 import re
@@ -13,6 +13,7 @@ CASES = """
 A01 A03 A05 A06 A07 A09 A10 A12 A14 A15 A17 A19 A20 A22
 B01 B02 B04 B06 B07 B09 B10 B12 B14 B17 B18 B19 B21 B22 B23
 C01 C02 C04 C05 C07 C08 C10 C12 C13 C16 C17 C18 C19 C21 C23 C24 C27
+D01 D02 D04 D05 D06 D08 D10 D11 D13 D15 D17 D18 D19 D21 D23
 E01 E02 E03 E05 E07 E08 E09 E11 E12 E13 E16 E17 E19 E20
 F17
 """

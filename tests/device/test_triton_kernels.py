@@ -5,14 +5,13 @@ Green here says nothing about a GPU, on which `make gpu-check` runs; that the ke
 
 from __future__ import annotations
 
-import math
-import mmap
 import os
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import paged
 import pytest
 import torch
 
@@ -26,38 +25,8 @@ NAN = float("nan")
 SMALL_TILES = KernelConfig(tile_bytes=1)  # 16 tokens, so that short contexts have many tiles and many splits
 
 
-def dense(query, keys, values):
-    """One query token [heads, dim] against [tokens, kv_heads, dim], head by head in float64."""
-    rows = []
-    for head in range(query.shape[0]):
-        kv_head = head * keys.shape[1] // query.shape[0]
-        scores = keys[:, kv_head].double() @ query[head].double() / math.sqrt(query.shape[1])
-        rows.append(scores.softmax(0) @ values[:, kv_head].double())
-    return torch.stack(rows).to(query.dtype)
-
-
-class Batch:
-    """Sequences of some lengths in shuffled blocks of pools that hold NaN wherever no token is."""
-
-    def __init__(self, lengths, heads=4, kv_heads=2, dim=8, block_size=4, seed=0, table_dtype=torch.int32):
-        generator = torch.Generator().manual_seed(seed)
-        needed = [-(-length // block_size) for length in lengths]
-        order = iter(torch.randperm(sum(needed) + 3, generator=generator).tolist())
-        self.tables = torch.full((len(lengths), max([*needed, 1])), -7, dtype=table_dtype)
-        shape = (sum(needed) + 3, block_size, kv_heads, dim)
-        self.keys, self.values = torch.full(shape, NAN), torch.full(shape, NAN)
-        self.query = torch.randn(len(lengths), heads, dim, generator=generator)
-        self.lens = torch.tensor(lengths, dtype=table_dtype)
-        rows = []
-        for seq, length in enumerate(lengths):
-            tokens = torch.randn(2, length, kv_heads, dim, generator=generator)
-            for i in range(needed[seq]):
-                self.tables[seq, i] = block = next(order)
-                here = slice(i * block_size, min((i + 1) * block_size, length))
-                for pool, new in ((self.keys, tokens[0]), (self.values, tokens[1])):
-                    pool[block, : here.stop - here.start] = new[here]
-            rows.append(dense(self.query[seq], *tokens) if length else torch.zeros(heads, dim))
-        self.expected = torch.stack(rows)
+class Batch(paged.Batch):
+    """Runs the kernel itself, with splits and tiles of our choice."""
 
     def run(self, num_splits=None, config=SMALL_TILES, **changes):
         """The kernel's answer, written over NaN so that what it does not write is seen."""
@@ -149,10 +118,7 @@ def test_offsets_need_64_bits(shape, strides, pool):
     """D08: the last block, slot, head or element of a pool starts behind element 2**31."""
     assert max((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) > 2**31
     batch = Batch([4], heads=4, kv_heads=shape[2])
-    size = 4 * (1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)))
-    no_reserve = 0x4000  # MAP_NORESERVE
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
-    far = torch.frombuffer(memory, dtype=torch.float32).as_strided(shape, strides)
+    far = paged.far_pool(shape, strides)
     near = {"key_cache": batch.keys, "value_cache": batch.values}
     block = int(batch.tables[0, 0])
     far[-1] = near[pool][block]
