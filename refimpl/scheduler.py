@@ -15,6 +15,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
+from refimpl.block import Device
 from refimpl.block_manager import AllocStatus, BlockSpaceManager
 from refimpl.config import CacheConfig, SchedulerConfig
 from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
@@ -338,6 +339,9 @@ class Scheduler:
             if status is AllocStatus.LATER or not budget.can_schedule(num_new_tokens, num_new_seqs):
                 self._decide(outputs, seq_group, "wait", "swapped out, and there is no room to come back")
                 break
+            if self._copies_read_free_blocks(outputs):
+                self._decide(outputs, seq_group, "wait", "swapped out, and might come back over what is to be copied")
+                break
             self.swapped.popleft()
             outputs.blocks_to_swap_in += self.block_manager.swap_in(seq_group)
             _set_status(seq_group, SequenceStatus.SWAPPED, SequenceStatus.RUNNING)
@@ -346,6 +350,21 @@ class Scheduler:
             budget.add(num_new_tokens, num_new_seqs)
             outputs.scheduled_seq_groups.append(ScheduledSequenceGroup(seq_group, 1))
             self._decide(outputs, seq_group, "swap in", "there is room again")
+
+    def _copies_read_free_blocks(self, outputs: SchedulerOutputs) -> bool:
+        """Whether a copy of this step reads a block that has been given back since.
+
+        A swap in may be given that block, and is carried out before the copies.
+        """
+        if not outputs.blocks_to_copy:
+            return False
+        taken = {
+            block.block_number
+            for block_table in self.block_manager.block_tables.values()
+            for block in block_table
+            if block.device is Device.GPU
+        }
+        return any(source not in taken for source, _ in outputs.blocks_to_copy)
 
     def _append_slots(self, seq_group: SequenceGroup, outputs: SchedulerOutputs) -> None:
         for seq in seq_group.get_seqs(SequenceStatus.RUNNING):
