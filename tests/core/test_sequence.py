@@ -127,6 +127,23 @@ def test_impossible_sampling_is_refused(field, value):
         SamplingParams(**{field: value})
 
 
+@pytest.mark.parametrize("stop", ["", ["end", ""], [3], [None]])
+def test_a_stop_string_is_a_text_that_is_not_empty(stop):
+    with pytest.raises(ValueError, match="stop is .*, it must be one or several texts of 1 character or more"):
+        SamplingParams(stop=stop)
+
+
+def test_stops_are_kept_as_they_were_given():
+    """One text or several; what the caller does to the list afterwards changes nothing."""
+    texts, tokens = ["a", "bc"], [4, 5]
+    params = SamplingParams(stop=texts, stop_token_ids=tokens)
+    texts.append("d")
+    tokens.append(6)
+    assert (params.stop, params.stop_token_ids) == (("a", "bc"), (4, 5))
+    assert SamplingParams(stop="abc").stop == ("abc",)
+    assert (SamplingParams().stop, SamplingParams().stop_token_ids) == ((), ())
+
+
 def test_edges_of_sampling_are_allowed():
     params = SamplingParams(n=2, best_of=2, temperature=0, top_p=1, max_tokens=1)
     assert params.num_candidates == 2
