@@ -29,9 +29,13 @@ from refimpl.bench import attention_cuda
 from refimpl.bench.attention import Batch, Record, dense
 from refimpl.device.kv_cache import KVCache
 from refimpl.device.triton_kernels import decode_into
+from refimpl.sequence import Sequence
+from refimpl.serving.llama import Llama, LlamaConfig, weight_shapes
+from refimpl.serving.model_runner import prepare_step
 
 # Relative, |output - exact| / |exact| of a sequence: the rounding of the dtype, and of weights in it.
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 5e-3}
+MODEL_TOLERANCE = 1e-4  # of logits in float32, behind two layers, between two devices
 HEADS = ((32, 8), (9, 3), (8, 8), (64, 1))
 LAYOUTS = ("in a row", "interleaved", "heads first")
 
@@ -206,6 +210,48 @@ def check_swaps(
     return {"wrong_steps": wrong_steps, "same_pools": same_pools, "passed": not wrong_steps and all(same_pools)}
 
 
+def check_model(device: str) -> Record:
+    """A small random Llama in float32: prompts, one of them behind a cached prefix, then tokens one by one.
+
+    Every step's logits are compared with those of the CPU, which chooses the tokens.
+    """
+    config = LlamaConfig(
+        vocab_size=97,
+        hidden_size=256,
+        intermediate_size=384,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        rms_norm_eps=1e-5,
+        rope_theta=1e4,
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+        eos_token_ids=(),
+    )
+    generator = torch.Generator().manual_seed(0)
+    weights = {name: torch.randn(shape, generator=generator) / 16 for name, shape in weight_shapes(config).items()}
+    sides = []
+    for side in ("cpu", device):
+        network = Llama(config, {name: tensor.to(side) for name, tensor in weights.items()})
+        sides.append((network, KVCache(2, 24, 0, 16, 2, 64, torch.float32, side)))
+    seqs = [Sequence(0, range(5), 16), Sequence(1, range(33), 16)]
+    tables = [[7, 3], [11, 2, 19]]
+    error = 0.0
+    for new_tokens in (seqs[1:], *[seqs] * 9):  # the second prompt alone, then as a cached prefix of itself
+        logits, found = (
+            network.forward(prepare_step(new_tokens, tables[-len(new_tokens) :], cache), cache).cpu()
+            for network, cache in sides
+        )
+        error = max(error, float((found - logits).norm() / logits.norm()))
+        for seq, token in zip(new_tokens, logits.argmax(-1).tolist(), strict=True):
+            seq.num_computed_tokens = seq.get_len()
+            seq.append_token_id(token)
+        if len(new_tokens) == 1:
+            seqs[1].num_computed_tokens = 32
+    return {"relative_error": error, "passed": error <= MODEL_TOLERANCE}
+
+
 def check_everything(device: str = "cuda") -> dict[str, Record]:
     """Every check, by name."""
     checks = {case.name: _attempt(partial(check_case, case, device)) for case in cases()}
@@ -216,6 +262,7 @@ def check_everything(device: str = "cuda") -> dict[str, Record]:
         )
         checks[f"large scores, {name}"] = _attempt(partial(check_large_scores, device, dtype))
     checks["launched without waiting"] = _attempt(partial(check_no_waiting, device))
+    checks["a model's steps"] = _attempt(partial(check_model, device))
     checks["swap in, swap out, copy, compute"] = _attempt(partial(check_swaps, device))
     return checks
 

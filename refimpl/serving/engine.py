@@ -31,7 +31,7 @@ from refimpl.serving.weights import LoadedModel
 
 Prompt = str | Mapping[str, list[int]]  # a text, or {"prompt_token_ids": [...]}
 
-_TOKENS_AT_A_TIME = 1024  # in a forward pass, unless one prompt is longer
+MAX_TOKENS_AT_A_TIME = 1024  # in a forward pass, unless one prompt is longer
 _ENGINE_SEED_BITS = 32  # the upper half of a branch's seed, where the request brings none; the lower numbers branches
 
 
@@ -249,7 +249,7 @@ class LLMEngine:
         network, parts, start = self._model.network, [], 0
         while start < len(seqs):
             end, num_tokens = start, 0
-            while end < len(seqs) and (end == start or num_tokens + _new_tokens(seqs[end]) <= _TOKENS_AT_A_TIME):
+            while end < len(seqs) and (end == start or num_tokens + _new_tokens(seqs[end]) <= MAX_TOKENS_AT_A_TIME):
                 num_tokens += _new_tokens(seqs[end])
                 end += 1
             step = prepare_step(seqs[start:end], block_tables[start:end], self.kv_cache)

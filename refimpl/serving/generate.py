@@ -28,6 +28,7 @@ def add_generate_arguments(parser: argparse.ArgumentParser) -> None:
     add("prompts", nargs="+", metavar="PROMPT", help="one or more, answered at once")
     add("--model", default="smollm2-135m", help="a name, a GGUF file, or a folder in the hub's format")
     add("--dtype", default="auto", help="auto (float32), float32, float16 or bfloat16")
+    add("--device", default="cpu", help="where the model runs: cpu or cuda (default: cpu)")
     add("--raw", action="store_true", help="take prompts as they are, without the chat template")
 
     memory = parser.add_argument_group("memory").add_argument
@@ -107,6 +108,7 @@ def _generate(args: argparse.Namespace) -> int:
     llm = LLM(
         args.model,
         dtype=args.dtype,
+        device=args.device,
         block_size=args.block_size,
         gpu_memory_utilization=args.gpu_memory_utilization,
         swap_space=args.swap_space,

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 
+import torch
 from tqdm.auto import tqdm
 
 from refimpl.config import CacheConfig, SchedulerConfig
 from refimpl.device import memory
-from refimpl.device.kv_cache import KVCache
-from refimpl.sequence import SamplingParams
-from refimpl.serving.engine import LLMEngine, Prompt, cache_shape
+from refimpl.device.kv_cache import STAGING_BLOCKS, KVCache
+from refimpl.sequence import SamplingParams, Sequence
+from refimpl.serving.engine import MAX_TOKENS_AT_A_TIME, LLMEngine, Prompt, cache_shape
+from refimpl.serving.model_runner import prepare_step
 from refimpl.serving.outputs import RequestOutput
 from refimpl.serving.tokenizer import Tokenizer
 from refimpl.serving.weights import LoadedModel, load_model
@@ -26,6 +28,7 @@ class LLM:
     Args:
         model: "smollm2-135m", the path of a GGUF file, or of a folder in the hub's format.
         dtype: "auto" (float32), "float32", "float16" or "bfloat16".
+        device: "cpu" or "cuda".
         block_size: tokens a block.
         gpu_memory_utilization: share of the memory that the GPU pool takes: on CUDA, of the device's, the model
             included; on the CPU, of 1 GiB.
@@ -51,6 +54,7 @@ class LLM:
         model: str | Path = "smollm2-135m",
         *,
         dtype: str = "auto",
+        device: str = "cpu",
         block_size: int = 16,
         gpu_memory_utilization: float = 0.9,
         swap_space: float | None = None,
@@ -66,8 +70,8 @@ class LLM:
         cache_config = CacheConfig(block_size, gpu_memory_utilization, swap_space, enable_prefix_caching)
         if num_gpu_blocks_override is not None and num_gpu_blocks_override < 1:
             raise ValueError(f"num_gpu_blocks_override is {num_gpu_blocks_override}, it must be 1 or more")
-        loaded = load_model(model, dtype)
-        cache_config.num_gpu_blocks = num_gpu_blocks_override or _num_gpu_blocks(loaded, cache_config)
+        loaded = load_model(model, dtype, device)
+        cache_config.num_gpu_blocks = num_gpu_blocks_override or _num_gpu_blocks(loaded, cache_config, max_model_len)
         if max_model_len is None:
             max_model_len = min(loaded.network.config.max_position_embeddings, cache_config.num_gpu_blocks * block_size)
         scheduler_config = SchedulerConfig(
@@ -129,8 +133,27 @@ class LLM:
         return finished
 
 
-def _num_gpu_blocks(model: LoadedModel, cache_config: CacheConfig) -> int:
+def _num_gpu_blocks(model: LoadedModel, cache_config: CacheConfig, max_model_len: int | None) -> int:
     """Blocks that fit into the pool's share of memory."""
     network = model.network
     block_bytes = KVCache.bytes_per_block(*cache_shape(network.config, cache_config.block_size, network.dtype))
-    return memory.num_gpu_blocks(cache_config, block_bytes, memory.device_memory(network.device))
+    model_bytes = step_bytes = 0
+    if network.device.type == "cuda":
+        model_bytes = torch.cuda.memory_allocated(network.device)
+        num_tokens = min(max_model_len or MAX_TOKENS_AT_A_TIME, network.config.max_position_embeddings)
+        step_bytes = _step_bytes(model, cache_config.block_size, max(num_tokens, 1)) + STAGING_BLOCKS * block_bytes
+    return memory.num_gpu_blocks(
+        cache_config, block_bytes, memory.device_memory(network.device, model_bytes, step_bytes)
+    )
+
+
+def _step_bytes(model: LoadedModel, block_size: int, num_tokens: int) -> int:
+    """What a step of so many tokens takes on a CUDA device besides model and cache, found by running one."""
+    network = model.network
+    seq = Sequence(0, [0] * num_tokens, block_size)
+    shape = cache_shape(network.config, block_size, network.dtype)
+    cache = KVCache(shape[0], seq.n_blocks, 0, *shape[1:], network.device)
+    before = torch.cuda.memory_allocated(network.device)
+    torch.cuda.reset_peak_memory_stats(network.device)
+    network.forward(prepare_step([seq], [list(range(seq.n_blocks))], cache), cache)
+    return torch.cuda.max_memory_allocated(network.device) - before

@@ -34,7 +34,7 @@ def sample(
     tokens: list[int] = logits.argmax(dim=-1).tolist()
     for row, (params, generator) in enumerate(zip(sampling_params, generators, strict=True)):
         if params.temperature >= SAMPLING_EPS:
-            tokens[row] = _draw(logits[row], params, generator)
+            tokens[row] = _draw(logits[row].cpu(), params, generator)  # where the generators are
     return tokens
 
 

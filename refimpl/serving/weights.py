@@ -34,7 +34,7 @@ class LoadedModel:
     tokenizer: Tokenizer
 
 
-def load_model(model: str | Path, dtype: str = "auto") -> LoadedModel:
+def load_model(model: str | Path, dtype: str = "auto", device: str = "cpu") -> LoadedModel:
     """Read a Llama-family model.
 
     Args:
@@ -42,11 +42,17 @@ def load_model(model: str | Path, dtype: str = "auto") -> LoadedModel:
             a folder in the hub's format (config.json, model.safetensors or its shards with their index,
             tokenizer.json).
         dtype: what the weights are converted to: "float32" ("auto" too), "float16" or "bfloat16".
+        device: where the model lies and is computed: "cpu" or "cuda".
 
     Raises:
         FileNotFoundError: for a file that is not there, with the place where it was looked for.
-        ValueError: for a model of another family, a setting that is not supported, or a damaged file.
+        ValueError: for a model of another family, a setting that is not supported, a damaged file, or a device that is
+            not there.
     """
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"device is {device!r}, it must be 'cpu' or 'cuda'")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is 'cuda', but torch {torch.__version__} finds no CUDA device: use device 'cpu'")
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}, it must be one of {sorted(DTYPES)}")
     path = verified_model_path() if model == MODEL_NAME else Path(model)
@@ -57,7 +63,8 @@ def load_model(model: str | Path, dtype: str = "auto") -> LoadedModel:
     else:
         raise FileNotFoundError(f"no model {str(model)!r}: it is neither {MODEL_NAME!r}, nor a GGUF file, nor a folder")
     weights = _checked(weights, config, path)
-    return LoadedModel(Llama(config, {name: tensor.to(DTYPES[dtype]) for name, tensor in weights.items()}), tokenizer)
+    weights = {name: tensor.to(device, DTYPES[dtype]) for name, tensor in weights.items()}
+    return LoadedModel(Llama(config, weights), tokenizer)
 
 
 def _checked(weights: dict[str, Tensor], config: LlamaConfig, path: Path) -> dict[str, Tensor]:

@@ -16,7 +16,15 @@ import torch
 pytest.importorskip("triton", reason="triton is not installed: it is there for Linux on x86-64 only")
 
 from refimpl.bench import attention_cuda, gpu_check
-from refimpl.bench.gpu_check import Case, check_case, check_large_scores, check_physical_order, check_swaps, run_kernel
+from refimpl.bench.gpu_check import (
+    Case,
+    check_case,
+    check_large_scores,
+    check_model,
+    check_physical_order,
+    check_swaps,
+    run_kernel,
+)
 from refimpl.cli import main
 from refimpl.device.kv_cache import KVCache
 
@@ -266,13 +274,31 @@ def test_a_wrong_workload_fails_the_run(recorded):
     assert (code, record["passed"]) == (1, False)
 
 
+def test_a_model_that_computes_otherwise_on_the_device_is_found(monkeypatch):
+    assert check_model("cpu")["passed"]
+    caches = []
+
+    class Lossy(KVCache):
+        def __init__(self, *args):
+            super().__init__(*args)
+            caches.append(self)
+
+        def write(self, layer, key, value, slot_mapping):
+            super().write(layer, key, value * (1.001 if self is caches[-1] else 1), slot_mapping)
+
+    monkeypatch.setattr(gpu_check, "KVCache", Lossy)
+    result = check_model("cpu")
+    assert not result["passed"]
+    assert result["relative_error"] > gpu_check.MODEL_TOLERANCE
+
+
 def test_a_part_that_raises_is_recorded_and_the_rest_goes_on(monkeypatch):
     def boom(*arguments):
         raise RuntimeError("Boom")
 
     monkeypatch.setattr(gpu_check, "check_case", boom)
     monkeypatch.setattr(gpu_check, "check_no_waiting", boom)
-    for name in ("check_physical_order", "check_large_scores", "check_swaps"):
+    for name in ("check_physical_order", "check_large_scores", "check_swaps", "check_model"):
         monkeypatch.setattr(gpu_check, name, lambda *arguments: RIGHT)
     checks = gpu_check.check_everything("cpu")
     assert "RuntimeError: Boom" in checks["launched without waiting"]["raised"]

@@ -316,3 +316,19 @@ def test_a_model_that_is_nowhere_is_one_sentence(tmp_path, monkeypatch):
 def test_an_unknown_dtype_is_refused(tiny_folder):
     with pytest.raises(ValueError, match="dtype is 'int8', it must be one of"):
         load_model(tiny_folder, dtype="int8")
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("tpu", "device is 'tpu', it must be 'cpu' or 'cuda'"),
+        pytest.param(
+            "cuda",
+            "device is 'cuda', but torch .* finds no CUDA device: use device 'cpu'",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device"),
+        ),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(tiny_folder, device, message):
+    with pytest.raises(ValueError, match=message):
+        load_model(tiny_folder, device=device)
