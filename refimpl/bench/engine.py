@@ -99,8 +99,7 @@ def measure_row(model: LoadedModel, row: Row, max_tokens: int) -> Measured:
     _run(engine)
     seconds = time.perf_counter() - start
     metrics = engine.metrics
-    assert metrics is not None
-    prompt_tokens = metrics.num_prompt_tokens - (before.num_prompt_tokens if before else 0)
+    prompt_tokens = metrics.num_prompt_tokens - before.num_prompt_tokens
     return Measured(
         requests=len(row.prompts),
         generated_tokens=len(row.prompts) * max_tokens,

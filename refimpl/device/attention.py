@@ -158,10 +158,9 @@ def decode_attention(
         from refimpl.device import triton_kernels
 
         why_not = triton_kernels.why_unavailable(query)
-        if not same_dtype:
-            why_not = (
-                f"query, keys and values are {query.dtype}, {key_cache.dtype} and {value_cache.dtype}, not one dtype"
-            )
+        if why_not is None and not same_dtype:
+            dtypes = f"{query.dtype}, {key_cache.dtype} and {value_cache.dtype}"
+            why_not = f'query, keys and values are {dtypes}: make them one, or use backend="torch"'
         if why_not is None:
             tables, lens = metadata.block_tables, metadata.context_lens_tensor
             return triton_kernels.paged_attention_triton(query, key_cache, value_cache, tables, lens, scale=scale)

@@ -86,7 +86,9 @@ class LLMEngine:
         self._seed = seed
         self._num_branches = 0  # of all requests so far, which is the next seq_id
         self._requests: dict[str, Request] = {}
-        self.metrics: StepMetrics | None = None  # of the last step
+        self.metrics = StepMetrics(
+            num_free_gpu_blocks=num_gpu_blocks, num_free_cpu_blocks=num_cpu_blocks
+        )  # after the last step
 
     @property
     def block_manager(self) -> BlockSpaceManager:
@@ -244,14 +246,11 @@ class LLMEngine:
     def _logits_of(self, seqs: list[Sequence], block_tables: list[list[int]]) -> torch.Tensor:
         """What follows each sequence, its new tokens computed: [num_seqs, vocab_size].
 
-        Sequences are taken a few at a time: the buffers of many long prompts are slow to get and to fill.
+        Prompts are taken a few at a time: the buffers of many long ones are slow to get and to fill. Decodes are not,
+        because a block that one of them copies over may be read by another, which has to wait for the write.
         """
         network, parts, start = self._model.network, [], 0
-        while start < len(seqs):
-            end, num_tokens = start, 0
-            while end < len(seqs) and (end == start or num_tokens + _new_tokens(seqs[end]) <= MAX_TOKENS_AT_A_TIME):
-                num_tokens += _new_tokens(seqs[end])
-                end += 1
+        for end in _ends_of_parts([seq.get_len() - seq.num_computed_tokens for seq in seqs]):
             step = prepare_step(seqs[start:end], block_tables[start:end], self.kv_cache)
             parts.append(network.forward(step, self.kv_cache))
             start = end
@@ -316,21 +315,18 @@ class LLMEngine:
         prompts = [data for data in metadata if data.is_prompt]
         num_cached = sum(len(data.computed_block_nums) for data in prompts) * manager.block_size
         self.metrics = StepMetrics(
-            step=(before.step if before else 0) + 1,
+            step=before.step + 1,
             num_running=len(scheduler.running),
             num_waiting=len(scheduler.waiting),
             num_swapped=len(scheduler.swapped),
             num_free_gpu_blocks=manager.get_num_free_gpu_blocks(),
             num_free_cpu_blocks=manager.get_num_free_cpu_blocks(),
-            num_prompt_tokens=(before.num_prompt_tokens if before else 0)
-            + sum(data.token_chunk_size for data in prompts),
-            num_cached_tokens=(before.num_cached_tokens if before else 0) + num_cached,
-            num_generated_tokens=(before.num_generated_tokens if before else 0) + num_new_tokens,
-            num_preemptions=(before.num_preemptions if before else 0) + outputs.preempted,
-            bytes_swapped_out=(before.bytes_swapped_out if before else 0)
-            + len(outputs.blocks_to_swap_out) * self._block_bytes,
-            bytes_swapped_in=(before.bytes_swapped_in if before else 0)
-            + len(outputs.blocks_to_swap_in) * self._block_bytes,
+            num_prompt_tokens=before.num_prompt_tokens + sum(data.token_chunk_size for data in prompts),
+            num_cached_tokens=before.num_cached_tokens + num_cached,
+            num_generated_tokens=before.num_generated_tokens + num_new_tokens,
+            num_preemptions=before.num_preemptions + outputs.preempted,
+            bytes_swapped_out=before.bytes_swapped_out + len(outputs.blocks_to_swap_out) * self._block_bytes,
+            bytes_swapped_in=before.bytes_swapped_in + len(outputs.blocks_to_swap_in) * self._block_bytes,
             step_tokens=num_new_tokens,
             step_seconds=seconds,
         )
@@ -341,9 +337,19 @@ def cache_shape(config: LlamaConfig, block_size: int, dtype: torch.dtype) -> tup
     return config.num_hidden_layers, block_size, config.num_key_value_heads, config.head_dim, dtype
 
 
-def _new_tokens(seq: Sequence) -> int:
-    """Tokens of the sequence whose keys and values are not in the cache."""
-    return seq.get_len() - seq.num_computed_tokens
+def _ends_of_parts(new_tokens: list[int]) -> list[int]:
+    """Where a step is cut so that a part has no more new tokens than it should, if it is not a single prompt.
+
+    >>> _ends_of_parts([600, 400, 100, 3000, 1]), _ends_of_parts([1] * 5000)
+    ([2, 3, 5], [5000])
+    """
+    ends, num_tokens = [], 0
+    for index, count in enumerate(new_tokens):
+        if num_tokens + count > MAX_TOKENS_AT_A_TIME and index and count > 1:
+            ends.append(index)
+            num_tokens = 0
+        num_tokens += count
+    return [*ends, len(new_tokens)]
 
 
 def _one_source_each(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

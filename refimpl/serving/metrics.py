@@ -16,24 +16,24 @@ class StepMetrics:
     to and from the CPU pool since the start. step_tokens: tokens generated in this step. step_seconds: what it took.
     (vLLM 0.5.4: `vllm/engine/metrics.py`, `Stats`.)
 
-    >>> StepMetrics(1, 1, 0, 0, 7, 8, 40, 10, 1, 0, 0, 0, step_tokens=1, step_seconds=0.5).cache_hit_rate
+    >>> StepMetrics(num_prompt_tokens=40, num_cached_tokens=10).cache_hit_rate
     0.25
     """
 
-    step: int
-    num_running: int
-    num_waiting: int
-    num_swapped: int
-    num_free_gpu_blocks: int
-    num_free_cpu_blocks: int
-    num_prompt_tokens: int
-    num_cached_tokens: int
-    num_generated_tokens: int
-    num_preemptions: int
-    bytes_swapped_out: int
-    bytes_swapped_in: int
-    step_tokens: int
-    step_seconds: float
+    step: int = 0
+    num_running: int = 0
+    num_waiting: int = 0
+    num_swapped: int = 0
+    num_free_gpu_blocks: int = 0
+    num_free_cpu_blocks: int = 0
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_generated_tokens: int = 0
+    num_preemptions: int = 0
+    bytes_swapped_out: int = 0
+    bytes_swapped_in: int = 0
+    step_tokens: int = 0
+    step_seconds: float = 0.0
 
     @property
     def cache_hit_rate(self) -> float:
@@ -42,5 +42,5 @@ class StepMetrics:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens that this step generated, per second."""
-        return self.step_tokens / self.step_seconds
+        """Tokens that this step generated, per second; 0 before the first step."""
+        return self.step_tokens / self.step_seconds if self.step_seconds else 0.0
