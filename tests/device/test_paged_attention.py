@@ -563,7 +563,7 @@ def test_a_query_may_be_wider_than_the_cache_except_for_triton(cache_dtype):
     query, *others = batch.arguments()
     expected = torch.stack([dense(row.float(), *tokens) for row, tokens in zip(query, batch.tokens, strict=True)])
     torch.testing.assert_close(paged_attention(query.float(), *others), expected, atol=1e-6, rtol=1e-5)
-    with pytest.raises(ValueError, match=f"torch.float32, {cache_dtype} and {cache_dtype}, not one dtype"):
+    with pytest.raises(ValueError, match=f"are torch.float32, {cache_dtype} and {cache_dtype}: make them one"):
         paged_attention(query.float(), *others, backend="triton")
 
 
