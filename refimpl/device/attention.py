@@ -48,20 +48,22 @@ class AttentionMetadata:
         self.query_lens = list(query_lens)
         self.context_lens = list(context_lens)
         self.is_decode = max(query_lens, default=0) <= 1 and min(query_lens, default=1) == 1
+        self.is_empty = not any(context_lens)
         self.context_lens_tensor = torch.tensor(self.context_lens, dtype=torch.int64).to(block_tables.device)
         self.block_tables = _used_blocks(block_tables, self.context_lens_tensor, num_blocks, block_size)
         # by the layout of the pool, for keys and values need not have the same
-        self._plans: dict[tuple[int, ...], DecodePlan] = {}
+        self._plans: dict[tuple[int, torch.Size, tuple[int, ...]], DecodePlan] = {}
         self._rows: dict[tuple[int, ...], list[Tensor]] = {}
-        self._masks: dict[tuple[int, int], Tensor] = {}
+        self._masks: dict[torch.dtype, Tensor] = {}
 
     def decode_plan(self, cache: Tensor, num_heads: int, num_rows: int) -> DecodePlan:
         """The plan of the step's decode attention, for all pools of this layout."""
-        layout = num_heads, *cache.shape, *cache.stride()
-        if layout not in self._plans:
+        layout = num_heads, cache.shape, cache.stride()
+        plan = self._plans.get(layout)
+        if plan is None:
             lens = self.context_lens_tensor
-            self._plans[layout] = plan_decode(self.block_tables, lens, cache, num_heads, num_rows)
-        return self._plans[layout]
+            plan = self._plans[layout] = plan_decode(self.block_tables, lens, cache, num_heads, num_rows)
+        return plan
 
     def rows_of_contexts(self, cache: Tensor) -> list[Tensor]:
         """For each sequence the rows of the pool that hold its tokens, head by head: [num_kv_heads, context_len]."""
@@ -78,13 +80,11 @@ class AttentionMetadata:
 
     def mask(self, query_len: int, context_len: int, dtype: torch.dtype) -> Tensor:
         """[query_len, context_len]: 0 where a query, one of the last tokens, sees a key, else -inf."""
-        key = query_len, context_len
-        if key not in self._masks:
-            device = self.block_tables.device
-            positions = torch.arange(context_len - query_len, context_len, device=device)[:, None]
-            hidden = torch.arange(context_len, device=device) > positions
-            self._masks[key] = torch.zeros(key, dtype=dtype, device=device).masked_fill_(hidden, -torch.inf)
-        return self._masks[key]
+        if dtype not in self._masks:
+            shape = min(max(self.query_lens), _QUERY_CHUNK), max(self.context_lens)
+            hidden = torch.full(shape, -torch.inf, dtype=dtype, device=self.block_tables.device)
+            self._masks[dtype] = hidden.triu_(shape[1] - shape[0] + 1)
+        return self._masks[dtype][-query_len:, -context_len:]  # counted from the end all masks are the same
 
 
 def paged_attention(
@@ -166,7 +166,7 @@ def decode_attention(
             return triton_kernels.paged_attention_triton(query, key_cache, value_cache, tables, lens, scale=scale)
         if backend == "triton":
             raise ValueError(f"backend 'triton' cannot run here: {why_not}")
-    if not any(metadata.context_lens):
+    if metadata.is_empty:
         return torch.zeros_like(query)
     wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key_cache, value_cache))
     if same_dtype and query.dtype == torch.float32 and query.device.type == "cpu" and not wants_grad:
@@ -318,7 +318,7 @@ def _check_lengths(
 
 def _check_shapes(query: Tensor, key_cache: Tensor, value_cache: Tensor) -> None:
     """ValueError unless the shapes fit one another."""
-    if query.dim() != 3 or key_cache.dim() != 4 or not key_cache.shape[2]:
+    if query.dim() != 3 or key_cache.dim() != 4 or 0 in key_cache.shape[1:]:
         raise ValueError(
             f"query is {list(query.shape)} and key_cache is {list(key_cache.shape)}, they must be "
             f"[num_seqs, num_heads, head_dim] and [num_blocks, block_size, num_kv_heads, head_dim]"

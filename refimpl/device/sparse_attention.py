@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -40,11 +41,19 @@ def token_rows(block_tables: Tensor, seqs: Tensor, positions: Tensor, cache: Ten
 
 def pool_rows(cache: Tensor) -> Tensor | None:
     """The pool as rows of one head of one token, [num_rows, head_dim], or None where strides do not allow it."""
+    num_rows = _num_rows(cache.shape, cache.stride())
     head_dim = cache.shape[3]
-    if cache.stride(3) != 1 or any(stride % head_dim for stride in cache.stride()[:3]) or not cache.numel():
-        return None
-    last = sum((size - 1) * stride for size, stride in zip(cache.shape[:3], cache.stride()[:3], strict=True))
-    return cache.as_strided((last // head_dim + 1, head_dim), (head_dim, 1))
+    return cache.as_strided((num_rows, head_dim), (head_dim, 1)) if num_rows else None
+
+
+@lru_cache(maxsize=64)
+def _num_rows(shape: torch.Size, strides: tuple[int, ...]) -> int:
+    """Rows from the start of a pool to its end, 0 where there is none or where strides do not fall on rows."""
+    head_dim = shape[3]
+    if strides[3] != 1 or any(stride % head_dim for stride in strides[:3]) or not shape.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(shape[:3], strides[:3], strict=True))
+    return last // head_dim + 1
 
 
 @dataclass(frozen=True, slots=True)

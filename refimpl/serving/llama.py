@@ -110,7 +110,8 @@ class _Layer:
         self._o_proj = Linear(weights[f"{prefix}self_attn.o_proj.weight"])
         self._down_proj = Linear(weights[f"{prefix}mlp.down_proj.weight"])
         self._norm_floor = _norm_floor(config, gate.device)
-        self._config = config
+        self._num_heads, self._num_kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self._head_dim = config.head_dim
         self._index = index
 
     def forward(self, hidden: Tensor, rotation: Tensor, step: StepInput, cache: KVCache) -> Tensor:
@@ -121,11 +122,10 @@ class _Layer:
         return hidden
 
     def _attention(self, hidden: Tensor, rotation: Tensor, step: StepInput, cache: KVCache) -> Tensor:
-        config = self._config
-        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-        projected = self._qkv_proj(hidden).view(len(hidden), heads + 2 * kv_heads, config.head_dim)
-        turned = _rotated(projected[:, : heads + kv_heads], rotation)
-        query, key, value = turned[:, :heads], turned[:, heads:], projected[:, heads + kv_heads :]
+        heads, turning = self._num_heads, self._num_heads + self._num_kv_heads
+        projected = self._qkv_proj(hidden).view(-1, turning + self._num_kv_heads, self._head_dim)
+        turned = _rotated(projected[:, :turning], rotation)
+        query, key, value = turned[:, :heads], turned[:, heads:], projected[:, turning:]
         cache.write(self._index, key, value, step.slots)
         attention = decode_attention if step.attention.is_decode else paged_prefill_attention
         output = attention(query, cache.key_cache(self._index), cache.value_cache(self._index), step.attention)
