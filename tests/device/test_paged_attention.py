@@ -524,6 +524,22 @@ def test_memory_of_a_prompt_is_linear_in_its_context():
     assert max(made.sizes) <= 512 * 3000
 
 
+@pytest.mark.parametrize("query_lens", [[3, 1, 40], [600, 2, 700]])
+def test_all_masks_of_a_step_are_corners_of_one(query_lens):
+    """So a long prompt keeps one mask, not one for each chunk of its queries; another dtype has its own."""
+    lens = [50, 2, 700]
+    query_lens = [min(new, of_seq) for new, of_seq in zip(query_lens, lens, strict=True)]
+    metadata = metadata_for(torch.zeros(50, 16, 1, 1), torch.arange(50).repeat(3, 1), query_lens, lens)
+    corners = [(3, 50), (1, 2), (40, 700), (2, 2), (40, 40)]
+    masks = [metadata.mask(*shape, torch.float32) for shape in corners]
+    for (query_len, context_len), mask in zip(corners, masks, strict=True):
+        visible = [[key <= context_len - query_len + i for key in range(context_len)] for i in range(query_len)]
+        assert torch.equal(mask, torch.where(torch.tensor(visible), 0.0, -float("inf")))
+    assert len({mask.untyped_storage().data_ptr() for mask in masks}) == 1
+    assert masks[0].untyped_storage().nbytes() <= 4 * 512 * 700
+    assert metadata.mask(2, 2, torch.float16).dtype == torch.float16
+
+
 def test_auto_on_a_cpu_is_torch(calls):
     batch = Batch([5])
     paged_attention(*batch.arguments(), backend="auto")
@@ -593,6 +609,7 @@ def test_gradients_flow_where_they_are_asked_for():
         ({"context_lens": torch.tensor([1, 1])}, "1 sequences need"),
         ({"key_cache": torch.zeros(4, 2, 8)}, r"key_cache is \[4, 2, 8\], they must be"),
         ({"key_cache": torch.zeros(4, 4, 0, 8)}, r"key_cache is \[4, 4, 0, 8\], they must be"),
+        ({"key_cache": torch.zeros(4, 4, 2, 0)}, r"key_cache is \[4, 4, 2, 0\], they must be"),
         ({"value_cache": torch.zeros(4, 4, 1, 8)}, "value_cache is"),
         ({"query": torch.zeros(4, 8)}, r"query is \[4, 8\]"),
         ({"query": torch.zeros(1, 4, 6)}, "head_dim is 6 in the query and 8 in the cache"),
