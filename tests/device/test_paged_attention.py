@@ -221,13 +221,15 @@ def test_heads_that_do_not_divide_are_refused():
         ((1_039_680, 16, 8, 1), "sparse_paged_attention"),  # block 2066 starts at element 2,147,978,880
         ((16, 715_827_888, 8, 1), "sparse_paged_attention"),
         ((64, 16, 2_147_483_648, 1), "sparse_paged_attention"),
+        ((1_039_680, 2, 1, 1), "sparse_paged_attention"),  # heads of one element, so there are as many rows, too
         ((1_039_681, 16, 8, 1), "gathered_attention"),
     ],
 )
 def test_offsets_need_64_bits(strides, implementation, calls):
     """D08: the last block, slot or head of a pool starts behind element 2**31; tables are int32."""
-    batch = Batch([4])
-    pool = far_pool((2067 if strides[0] > 1_000_000 else 8, 4, 2, 8), strides)
+    dim = min(8, strides[2])
+    batch = Batch([4], dim=dim)
+    pool = far_pool((2067 if strides[0] > 1_000_000 else 8, 4, 2, dim), strides)
     pool[-1] = batch.tokens[0][0]
     tables = torch.tensor([[len(pool) - 1]], dtype=torch.int32)
     expected = dense(batch.query[0], *[batch.tokens[0][0]] * 2)
