@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 import torch
 from dense_llama import DenseLlama
-from engines import Alone
+from engines import DATA, Alone
 
 from refimpl import LLM
 from refimpl.serving.fetch_model import model_path
 from refimpl.serving.weights import LoadedModel, load_model
-
-DATA = Path(__file__).parents[1] / "data" / "serving"
 
 collect_ignore = ["record_transformers.py"]  # runs in the environment of transformers, see there
 

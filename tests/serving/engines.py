@@ -7,8 +7,10 @@ would have chosen, and that is the same statement.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from dense_llama import DenseLlama
@@ -18,6 +20,7 @@ from refimpl.scheduler import SchedulerOutputs
 from refimpl.serving.outputs import RequestOutput
 from refimpl.serving.weights import LoadedModel
 
+DATA = Path(__file__).parents[1] / "data" / "serving"
 TIE = 1e-4  # logits this close may change places when float32 adds in another order
 MAX_STEPS = 20_000  # nothing here takes as long: a loop that does not end shall say so
 
@@ -41,6 +44,24 @@ def greedy(max_tokens: int, **others: object) -> SamplingParams:
 
 def sampled(max_tokens: int, seed: int, **others: object) -> SamplingParams:
     return SamplingParams(max_tokens=max_tokens, seed=seed, ignore_eos=True, **others)
+
+
+def workload(seed: int, num_requests: int = 16, *, branches: bool = False) -> list[Ask]:
+    """Prompts of lengths around the edges of blocks, many of which begin alike; answers of 3 to 33 tokens."""
+    rng = random.Random(seed)
+    prefix = [rng.randrange(320) for _ in range(12)]
+    asks = []
+    for index in range(num_requests):
+        own = [rng.randrange(320) for _ in range(rng.choice([1, 2, 3, 4, 5, 7, 8, 9]))]
+        prompt = (*prefix[: rng.choice([0, 3, 4, 5, 8, 12])], *own)
+        max_tokens = rng.choice([3, 12, 20, 33])
+        if branches and index % 2:
+            top_p = rng.choice([1.0, 0.8])
+            params = sampled(min(max_tokens, 16), 1000 * seed + 10 * index, n=rng.choice([2, 3]), top_p=top_p)
+        else:
+            params = greedy(max_tokens, n=rng.choice([1, 1, 2, 3]) if branches else 1)
+        asks.append(Ask(prompt, params))
+    return asks
 
 
 def engine_of(

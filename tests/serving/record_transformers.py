@@ -1,7 +1,8 @@
 """Record what transformers answers, for the tests to compare with: token ids of greedy decoding, and tokenizations.
 
 Not part of the test run: it needs an environment of its own, with the packages that `VERSIONS` names. Writes the tiny
-random model, tiny_llama.json and, where the GGUF file is given, smollm2.json; the same bytes at every run.
+random model, tiny_llama.json and, where the GGUF file is given, smollm2.json and smollm2_long.json; the same bytes at
+every run on one machine.
 
     python -m venv peer && peer/bin/pip install torch==2.13.0 transformers==5.24.0 tokenizers==0.23.3 \
         gguf==0.19.0 accelerate==1.15.0
@@ -52,6 +53,13 @@ CONVERSATIONS = (
         {"role": "user", "content": "<|im_end|> é 10"},
     ],
 )
+LONG_CONVERSATION = [
+    {
+        "role": "user",
+        "content": "Tell the story of a lighthouse keeper who finds a map in a bottle. Take your time: describe the "
+        "sea, the people whom she meets and what they say, and let every chapter end with a surprise.",
+    }
+]
 CHAT_TEMPLATE = """\
 {% for message in messages %}
     {% if loop.first and message['role'] != 'system' %}
@@ -137,6 +145,29 @@ def record(model: LlamaForCausalLM, tokenizer: object, max_tokens: int) -> dict[
     }
 
 
+def record_long(model: LlamaForCausalLM, tokenizer: object, max_tokens: int) -> dict[str, object]:
+    """One long greedy answer, and by how much each token's logit exceeds the next best: where that is little, a tie."""
+    prompt = tokenizer.apply_chat_template(LONG_CONVERSATION, add_generation_prompt=True, return_tensors="pt")[
+        "input_ids"
+    ]
+    output = model.generate(
+        prompt,
+        do_sample=False,
+        max_new_tokens=max_tokens,
+        eos_token_id=None,
+        pad_token_id=0,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    best = [scores[0].topk(2).values for scores in output.scores]
+    return {
+        "recorded_with": {name: importlib.metadata.version(name) for name in VERSIONS},
+        "prompt_token_ids": prompt[0].tolist(),
+        "output_token_ids": output.sequences[0, prompt.shape[1] :].tolist(),
+        "gaps": [float(f"{float(first - second):.3g}") for first, second in best],
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path)
@@ -157,12 +188,13 @@ def main() -> None:
         )
         model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
         write(args.data / "smollm2.json", record(model, tokenizer, max_tokens=24))
+        write(args.data / "smollm2_long.json", record_long(model, tokenizer, max_tokens=1000))
 
 
 def write(path: Path, recording: dict[str, object]) -> None:
     """One JSON file, a line a token list."""
     text = json.dumps(recording, ensure_ascii=True, separators=(",", ":"))
-    for mark in ('{"prompt_token_ids"', '{"text"', '{"messages"', '"answers"', '"texts"', '"chats"'):
+    for mark in ('{"prompt_token_ids"', '{"text"', '{"messages"', '"answers"', '"texts"', '"chats"', '"gaps"'):
         text = text.replace(mark, "\n" + mark)
     path.write_text(text + "\n", encoding="utf-8")
 

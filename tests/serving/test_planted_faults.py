@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from engines import Alone, Ask, add, engine_of, greedy, record_steps, run, sampled
+from engines import Alone, Ask, add, engine_of, greedy, record_steps, run, sampled, workload
 
 from refimpl import BlockSpaceManager, LLMEngine, Sequence
 from refimpl.device.kv_cache import KVCache
-from refimpl.scheduler import SchedulerOutputs
+from refimpl.scheduler import Scheduler, SchedulerOutputs
 from refimpl.serving import engine as engine_module
 from refimpl.serving.weights import LoadedModel
 
@@ -170,6 +170,16 @@ def compute_before(*names: str) -> Callable[[pytest.MonkeyPatch], None]:
     return plant
 
 
+def first_source_counts(_: Callable) -> Callable:
+    """Of several sources of a block the first is taken, whose owner may have given the block back since."""
+
+    def faulty(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        first = dict(reversed([(target, source) for source, target in pairs]))
+        return [(source, target) for target, source in first.items()]
+
+    return faulty
+
+
 def prefix_a_block_too_long(get: Callable) -> Callable:
     """A block is taken for computed that is not."""
 
@@ -188,6 +198,19 @@ def table_of_another_sequence(prepare: Callable) -> Callable:
 
     return faulty
 
+
+# Two groups come back in one step, and what the first leaves the second takes.
+TAKEN_AGAIN = Scenario(
+    tuple(workload(20, branches=True)),
+    {"num_gpu_blocks": 26, "num_cpu_blocks": 400, "mode": "swap", "caching": True},
+    lambda step: len(targets(step.blocks_to_swap_in)) < len(step.blocks_to_swap_in),
+)
+# The same, and the second would be swapped into what is still to be copied.
+COPY_OF_GIVEN_BACK = Scenario(
+    (Ask(PROMPT[:12], greedy(3)), Ask((7, 8, 9), greedy(4, n=2)), Ask((3, 2, 1), greedy(4))),
+    {"num_gpu_blocks": 5, "num_cpu_blocks": 20, "mode": "swap", "caching": True, "max_model_len": 20},
+    lambda step: step.blocks_to_swap_in and step.blocks_to_copy,
+)
 
 FAULTS = {
     "no-op copy": (BRANCHES, replace(KVCache, "copy", nothing)),
@@ -209,6 +232,11 @@ FAULTS = {
     "copy before swap in": (
         COPY_OF_SWAPPED_IN,
         replace(LLMEngine, "_move_blocks", moves_in_order("copy", "swap_in", "swap_out")),
+    ),
+    "first source of a block": (TAKEN_AGAIN, replace(engine_module, "_one_source_each", first_source_counts)),
+    "swap in over what is to be copied": (
+        COPY_OF_GIVEN_BACK,
+        replace(Scheduler, "_copies_read_free_blocks", lambda _: lambda self, outputs: False),
     ),
     "cached prefix a block too long": (
         CACHED,

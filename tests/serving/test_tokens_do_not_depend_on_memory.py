@@ -12,30 +12,24 @@ from dataclasses import replace
 
 import pytest
 from dense_llama import DenseLlama
-from engines import Alone, Ask, add, assert_nothing_is_left, engine_of, greedy, record_steps, run, sampled, tokens_of
+from engines import (
+    Alone,
+    Ask,
+    add,
+    assert_nothing_is_left,
+    engine_of,
+    greedy,
+    record_steps,
+    run,
+    sampled,
+    tokens_of,
+    workload,
+)
 
 from refimpl.serving.weights import LoadedModel
 
 POOL = {1: 60, 4: 16, 16: 6, 32: 4}  # block size -> blocks of a pool that is too small for sixteen requests at once
 MODES = ("recompute", "swap")
-
-
-def workload(seed: int, num_requests: int = 16, *, branches: bool = False) -> list[Ask]:
-    """Prompts of lengths around the edges of blocks, many of which begin alike; answers of 3 to 33 tokens."""
-    rng = random.Random(seed)
-    prefix = [rng.randrange(320) for _ in range(12)]
-    asks = []
-    for index in range(num_requests):
-        own = [rng.randrange(320) for _ in range(rng.choice([1, 2, 3, 4, 5, 7, 8, 9]))]
-        prompt = (*prefix[: rng.choice([0, 3, 4, 5, 8, 12])], *own)
-        max_tokens = rng.choice([3, 12, 20, 33])
-        if branches and index % 2:
-            top_p = rng.choice([1.0, 0.8])
-            params = sampled(min(max_tokens, 16), 1000 * seed + 10 * index, n=rng.choice([2, 3]), top_p=top_p)
-        else:
-            params = greedy(max_tokens, n=rng.choice([1, 1, 2, 3]) if branches else 1)
-        asks.append(Ask(prompt, params))
-    return asks
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -178,9 +172,6 @@ def test_a_block_given_back_by_one_group_and_taken_by_the_next(tiny_model: Loade
     assert any(len(set(step)) < len(step) for step in targets)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the scheduler hands out a block that is still to be copied from: a swap in overwrites it"
-)
 def test_a_block_is_copied_before_another_group_may_have_it(tiny_model: LoadedModel, alone: Alone):
     """Two equal branches come back: one copies their block, the other leaves it for the copy, a third request gets it.
 
