@@ -17,7 +17,7 @@ from torch.nn import functional
 from refimpl.device.attention import decode_attention, paged_prefill_attention
 from refimpl.device.kv_cache import KVCache
 from refimpl.serving.linear import Linear
-from refimpl.serving.model_runner import StepInput
+from refimpl.serving.model_runner import StepInput, padded_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,12 @@ class Llama:
         rotation = torch.polar(torch.ones_like(angles), angles)
         for layer in self._layers:
             hidden = layer.forward(hidden, rotation, step, cache)
-        if len(hidden) > len(step.attention.query_lens):
-            hidden = hidden[torch.tensor(step.attention.query_lens).cumsum(0) - 1]
-        return self._lm_head(_normalised(hidden, self._norm_floor)).float()
+        query_lens = step.attention.query_lens
+        num_seqs = len(query_lens)
+        if len(hidden) > num_seqs:
+            last_tokens = torch.tensor(query_lens).cumsum(0) - 1
+            hidden = hidden[functional.pad(last_tokens, (0, padded_rows(num_seqs) - num_seqs))]
+        return self._lm_head(_normalised(hidden, self._norm_floor))[:num_seqs].float()
 
 
 class _Layer:
@@ -125,11 +128,15 @@ class _Layer:
         heads, turning = self._num_heads, self._num_heads + self._num_kv_heads
         projected = self._qkv_proj(hidden).view(-1, turning + self._num_kv_heads, self._head_dim)
         turned = _rotated(projected[:, :turning], rotation)
-        query, key, value = turned[:, :heads], turned[:, heads:], projected[:, turning:]
+        new = step.num_tokens
+        query, key, value = turned[:new, :heads], turned[:new, heads:], projected[:new, turning:]
         cache.write(self._index, key, value, step.slots)
         attention = decode_attention if step.attention.is_decode else paged_prefill_attention
         output = attention(query, cache.key_cache(self._index), cache.value_cache(self._index), step.attention)
-        return self._o_proj(output.flatten(1))
+        output = output.flatten(1)
+        if new < len(hidden):
+            output = functional.pad(output, (0, 0, 0, len(hidden) - new))
+        return self._o_proj(output)
 
 
 _STACKED = ("self_attn.q", "self_attn.k", "self_attn.v", "mlp.gate", "mlp.up")
