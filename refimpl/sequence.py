@@ -65,6 +65,8 @@ class SamplingParams:
         self.stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
         if not all(isinstance(text, str) and text for text in self.stop):
             raise ValueError(f"stop is {self.stop!r}, it must be one or several texts of 1 character or more")
+        if isinstance(self.stop_token_ids, int) or not all(type(token) is int for token in self.stop_token_ids):
+            raise ValueError(f"stop_token_ids is {self.stop_token_ids!r}, it must be a list of whole numbers")
         self.stop_token_ids = tuple(self.stop_token_ids)
         for name in ("n", "best_of", "max_tokens"):
             value = getattr(self, name)

@@ -246,17 +246,22 @@ class LLMEngine:
     def _logits_of(self, seqs: list[Sequence], block_tables: list[list[int]]) -> torch.Tensor:
         """What follows each sequence, its new tokens computed: [num_seqs, vocab_size].
 
-        Prompts are taken a few at a time: the buffers of many long ones are slow to get and to fill. Decodes are not,
-        because a block that one of them copies over may be read by another, which has to wait for the write.
+        Prompts are taken a few at a time, because the buffers of many long ones are slow to get and to fill, and so
+        that a prompt need not compute what another of the same step has computed in a block that they share. Decodes
+        are taken together, because a block that one of them copies over may be read by another, which has to wait for
+        the write.
         """
-        network, parts, start = self._model.network, [], 0
-        for end in _ends_of_parts([seq.get_len() - seq.num_computed_tokens for seq in seqs]):
-            step = prepare_step(seqs[start:end], block_tables[start:end], self.kv_cache)
-            parts.append(network.forward(step, self.kv_cache))
+        network, block_size, logits, start = self._model.network, self.block_manager.block_size, [], 0
+        computed: set[int] = set()  # blocks that this step has computed so far, to the last slot
+        while start < len(seqs):
+            end = _end_of_part(seqs, block_tables, start, computed, block_size)
+            part, tables = seqs[start:end], block_tables[start:end]
+            logits.append(network.forward(prepare_step(part, tables, self.kv_cache), self.kv_cache))
+            for seq, block_table in zip(part, tables, strict=True):
+                seq.num_computed_tokens = seq.get_len()
+                computed.update(block_table[: seq.get_len() // block_size])
             start = end
-        for seq in seqs:
-            seq.num_computed_tokens = seq.get_len()
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return logits[0] if len(logits) == 1 else torch.cat(logits)
 
     def _branches_of(self, request: Request, seq: Sequence) -> list[Branch]:
         """The branches that draw from what follows `seq`: its own, and at the end of a prompt all those to come."""
@@ -337,19 +342,28 @@ def cache_shape(config: LlamaConfig, block_size: int, dtype: torch.dtype) -> tup
     return config.num_hidden_layers, block_size, config.num_key_value_heads, config.head_dim, dtype
 
 
-def _ends_of_parts(new_tokens: list[int]) -> list[int]:
-    """Where a step is cut so that a part has no more new tokens than it should, if it is not a single prompt.
+def _end_of_part(
+    seqs: list[Sequence], block_tables: list[list[int]], start: int, computed: set[int], block_size: int
+) -> int:
+    """Where the part of a step that begins at `start` ends; what `computed` holds, its prompts skip.
 
-    >>> _ends_of_parts([600, 400, 100, 3000, 1]), _ends_of_parts([1] * 5000)
-    ([2, 3, 5], [5000])
+    A part ends before it has more new tokens than it should, and before a prompt that shares a block with it which
+    nobody has computed. A single new token never ends one: it may be a decode.
     """
-    ends, num_tokens = [], 0
-    for index, count in enumerate(new_tokens):
-        if num_tokens + count > MAX_TOKENS_AT_A_TIME and index and count > 1:
-            ends.append(index)
-            num_tokens = 0
+    num_tokens, pending = 0, set[int]()
+    for index in range(start, len(seqs)):
+        seq, block_table = seqs[index], block_tables[index]
+        first = seq.num_computed_tokens // block_size  # the first block that has to be computed
+        while first < len(block_table) - 1 and block_table[first] in computed:
+            first += 1
+            seq.num_computed_tokens = first * block_size
+        count = seq.get_len() - seq.num_computed_tokens
+        too_many = num_tokens + count > MAX_TOKENS_AT_A_TIME
+        if index > start and count > 1 and (too_many or block_table[first] in pending):
+            return index
         num_tokens += count
-    return [*ends, len(new_tokens)]
+        pending.update(set(block_table[: seq.get_len() // block_size]) - computed)
+    return len(seqs)
 
 
 def _one_source_each(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -33,15 +33,15 @@ class StepInput:
 
 
 def padded_rows(num_rows: int) -> int:
-    """The number of rows that is computed in place of `num_rows`: the same up to 32, then at most 1 in 16 more.
+    """The number of rows that is computed in place of `num_rows`: the same up to 32, then up to 1 in 16 more.
 
     A library that prepares a product for each size of a batch, and keeps what it has prepared, then does so for few
     sizes. oneDNN keeps 0.4 to 2 MiB for each; prompts of a thousand lengths took gigabytes.
 
     >>> [padded_rows(size) for size in (1, 32, 33, 64, 65, 1000, 1024)]
-    [1, 32, 36, 64, 72, 1024, 1024]
+    [1, 32, 34, 64, 68, 1024, 1024]
     """
-    granularity = 1 << max((num_rows - 1).bit_length() - 4, 0) if num_rows > 32 else 1
+    granularity = 1 << (num_rows - 1).bit_length() - 5 if num_rows > 32 else 1
     return -(-num_rows // granularity) * granularity
 
 

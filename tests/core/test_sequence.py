@@ -133,6 +133,12 @@ def test_a_stop_string_is_a_text_that_is_not_empty(stop):
         SamplingParams(stop=stop)
 
 
+@pytest.mark.parametrize("tokens", [7, ["a"], [1.0], [True], "12"])
+def test_a_stop_token_is_a_number(tokens):
+    with pytest.raises(ValueError, match="stop_token_ids is .*, it must be a list of whole numbers"):
+        SamplingParams(stop_token_ids=tokens)
+
+
 def test_stops_are_kept_as_they_were_given():
     """One text or several; what the caller does to the list afterwards changes nothing."""
     texts, tokens = ["a", "bc"], [4, 5]

@@ -4,8 +4,9 @@ What is measured is the process: resident pages as Linux counts them, and the ob
 Random requests keep sixty-four sequences in flight, so that at step 1000 as many are under way as at step 100, and
 none of those that have come and gone in between may have left anything.
 
-oneDNN compiles a kernel for every number of tokens that it multiplies, and keeps as many as its cache holds. That is
-no part of serving: the thousand steps run on torch's own products, and with oneDNN's the same life is lived twice.
+oneDNN compiles kernels for every number of rows that it multiplies, and keeps them. How many that can be is bounded by
+`padded_rows`, and tested there; here the thousand steps run on torch's own products, and with oneDNN's the same life is
+lived twice.
 """
 
 from __future__ import annotations
