@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from refimpl.device.attention import AttentionMetadata
-from refimpl.device.kv_cache import CheckedSlots, KVCache
+from refimpl.device.kv_cache import CheckedSlots, KVCache, slot_mapping
 from refimpl.sequence import Sequence
 
 
@@ -66,29 +66,25 @@ def prepare_step(seqs: SequenceOf[Sequence], block_tables: SequenceOf[list[int]]
     """
     token_ids: list[int] = []
     positions: list[int] = []
-    rows: list[int] = []  # of block_tables, for each new token
-    query_lens: list[int] = []
-    for row, seq in enumerate(seqs):
+    slots: list[Tensor] = []
+    for seq, block_table in zip(seqs, block_tables, strict=True):
         new = range(seq.num_computed_tokens, seq.get_len())
         token_ids += seq.get_token_ids(new.start)
         positions += new
-        rows += [row] * len(new)
-        query_lens.append(len(new))
+        slots.append(slot_mapping(block_table, new, cache.block_size))
     longest = max(len(block_table) for block_table in block_tables)
     tables = torch.tensor([block_table + [0] * (longest - len(block_table)) for block_table in block_tables])
     num_blocks, block_size, device = cache.gpu.shape[2], cache.block_size, cache.gpu.device
     context_lens = [seq.get_len() for seq in seqs]
-    where = torch.tensor(positions)
     num_tokens = len(token_ids)
     padding = [0] * (padded_rows(num_tokens) - num_tokens)
     attention = AttentionMetadata(
-        tables.to(device), query_lens, context_lens, num_blocks=num_blocks, block_size=block_size
+        tables.to(device), [len(of_seq) for of_seq in slots], context_lens, num_blocks=num_blocks, block_size=block_size
     )
-    slots = tables[torch.tensor(rows), where // block_size] * block_size + where % block_size
     return StepInput(
         num_tokens=num_tokens,
         token_ids=torch.tensor(token_ids + padding).to(device),
         positions=torch.tensor(positions + padding).to(device),
-        slots=cache.check_slots(slots),
+        slots=cache.check_slots(torch.cat(slots)),
         attention=attention,
     )

@@ -1,11 +1,12 @@
 """How a step is cut, and how large its parts are made."""
 
 import pytest
+import torch
 from engines import engine_of
 
-from refimpl import SamplingParams
+from refimpl import KVCache, SamplingParams, Sequence
 from refimpl.serving import engine as engine_module
-from refimpl.serving.model_runner import padded_rows
+from refimpl.serving.model_runner import padded_rows, prepare_step
 
 
 def test_steps_come_in_few_sizes_and_waste_little():
@@ -67,3 +68,11 @@ def test_prompts_are_computed_a_few_at_a_time_and_decodes_together(tiny_model, s
     monkeypatch.setattr(engine_module, "MAX_TOKENS_AT_A_TIME", 3)
     engine.step()
     assert sizes == [7]
+
+
+def test_a_table_that_is_too_short_is_refused_beside_a_longer_one():
+    """Padded to the longest, it would name block 0, which is somebody else's."""
+    cache = KVCache(1, 8, 0, block_size=2, num_kv_heads=1, head_dim=2, dtype=torch.float32, device="cpu")
+    seqs = [Sequence(0, [7, 8, 9], 2), Sequence(1, [7, 8, 9], 2)]
+    with pytest.raises(ValueError, match="position 2 has no slot: 1 blocks of 2 hold positions 0 to 1"):
+        prepare_step(seqs, [[5, 1], [3]], cache)
