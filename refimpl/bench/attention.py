@@ -181,7 +181,7 @@ def measure_beside_sdpa(heads: Heads, batch_size: int, context: int, rounds: int
     keys, values = batch.in_a_row()
     calls: dict[str, Call] = {
         "first_layer": lambda: _paged(batch, _metadata(batch)),
-        "next_layer": partial(_paged, batch, _metadata(batch)),
+        "next_layer": _with_metadata(batch),
         "sdpa_by_head": partial(sdpa_by_head, batch.query, keys, values),
         "sdpa_by_group": partial(sdpa_by_group, batch.query, keys, values),
     }

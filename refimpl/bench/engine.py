@@ -14,7 +14,6 @@ import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 
@@ -138,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"bench: --{name.replace('_', '-')} is {getattr(args, name)}, it must be 1 or more", file=sys.stderr)
             return 2
     try:
-        model = load_model(args.model if args.model == "smollm2-135m" else Path(args.model))
+        model = load_model(args.model)
     except (ValueError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2

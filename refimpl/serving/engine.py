@@ -258,7 +258,6 @@ class LLMEngine:
             part, tables = seqs[start:end], block_tables[start:end]
             logits.append(network.forward(prepare_step(part, tables, self.kv_cache), self.kv_cache))
             for seq, block_table in zip(part, tables, strict=True):
-                seq.num_computed_tokens = seq.get_len()
                 computed.update(block_table[: seq.get_len() // block_size])
             start = end
         return logits[0] if len(logits) == 1 else torch.cat(logits)

@@ -6,7 +6,7 @@ memory the block manager's. Branch i of a request with a seed is the single answ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -40,16 +40,8 @@ class Branch:
 
     def fork(self, seq: Sequence, generator: torch.Generator) -> Branch:
         """The same answer so far, for another sequence with a generator of its own."""
-        return Branch(
-            seq,
-            generator,
-            self.detokenizer.fork(),
-            self.stop,
-            list(self.block_table),
-            self.cumulative_logprob,
-            _text=self._text,
-            _num_decoded=self._num_decoded,
-        )
+        detokenizer, block_table = self.detokenizer.fork(), list(self.block_table)
+        return replace(self, seq=seq, generator=generator, detokenizer=detokenizer, block_table=block_table)
 
     def text(self) -> str:
         """All that is certain: whole characters, and nothing that may turn out to be a stop string."""
