@@ -140,8 +140,8 @@ def _num_gpu_blocks(model: LoadedModel, cache_config: CacheConfig, max_model_len
     model_bytes = step_bytes = 0
     if network.device.type == "cuda":
         model_bytes = torch.cuda.memory_allocated(network.device)
-        num_tokens = min(max_model_len or MAX_TOKENS_AT_A_TIME, network.config.max_position_embeddings)
-        step_bytes = _step_bytes(model, cache_config.block_size, max(num_tokens, 1)) + STAGING_BLOCKS * block_bytes
+        num_tokens = max(MAX_TOKENS_AT_A_TIME, max_model_len or network.config.max_position_embeddings)
+        step_bytes = _step_bytes(model, cache_config.block_size, num_tokens) + STAGING_BLOCKS * block_bytes
     return memory.num_gpu_blocks(
         cache_config, block_bytes, memory.device_memory(network.device, model_bytes, step_bytes)
     )
