@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from refimpl.engine_args import EngineArgs
 from refimpl.sequence import SamplingParams
 
 if TYPE_CHECKING:
@@ -31,26 +33,7 @@ def add_generate_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", default="cpu", help="where the model runs: cpu or cuda (default: cpu)")
     add("--raw", action="store_true", help="take prompts as they are, without the chat template")
 
-    memory = parser.add_argument_group("memory").add_argument
-    memory("--block-size", type=int, default=16, metavar="TOKENS", help="of a block (default: 16)")
-    share = "of memory, for the pool (default: 0.9)"
-    memory("--gpu-memory-utilization", type=float, default=0.9, metavar="SHARE", help=share)
-    memory("--num-gpu-blocks-override", type=int, metavar="BLOCKS", help="of the pool, instead of what fits")
-    memory(
-        "--swap-space", type=float, metavar="GIB", help="of host memory for swapped blocks (default: twice the pool)"
-    )
-    memory("--enable-prefix-caching", action="store_true", help="reuse blocks of tokens that have been seen before")
-    memory(
-        "--preemption-mode",
-        choices=("recompute", "swap"),
-        help="how a request makes room: it is computed again later, or its blocks move to the host "
-        "(default: recompute for one answer, swap for several)",
-    )
-
-    limits = parser.add_argument_group("limits").add_argument
-    limits("--max-model-len", type=int, metavar="TOKENS", help="of a sequence, prompt and answer together")
-    limits("--max-num-seqs", type=int, default=256, metavar="N", help="sequences at once (default: 256)")
-    limits("--max-num-batched-tokens", type=int, metavar="TOKENS", help="of all prompts in one step")
+    EngineArgs.add_cli_args(parser)
 
     answers = parser.add_argument_group("answers").add_argument
     answers("--n", type=int, default=1, help="answers to each prompt; they differ where the temperature is above 0")
@@ -109,15 +92,7 @@ def _generate(args: argparse.Namespace) -> int:
         args.model,
         dtype=args.dtype,
         device=args.device,
-        block_size=args.block_size,
-        gpu_memory_utilization=args.gpu_memory_utilization,
-        swap_space=args.swap_space,
-        num_gpu_blocks_override=args.num_gpu_blocks_override,
-        max_model_len=args.max_model_len,
-        max_num_seqs=args.max_num_seqs,
-        max_num_batched_tokens=args.max_num_batched_tokens,
-        enable_prefix_caching=args.enable_prefix_caching,
-        preemption_mode=args.preemption_mode,
+        **asdict(EngineArgs.from_cli_args(args)),
         log_decisions=args.log_decisions,
     )
     single = len(args.prompts) == params.num_candidates == 1 and not (args.show_blocks or args.log_decisions)
