@@ -92,6 +92,7 @@ def test_a_prefill_and_a_decode_are_recorded_as_the_worker_meets_them():
     assert (second.number, second.now, second.kind, second.num_batched_tokens) == (2, 1.0, "decode", 2)
     assert second.num_tokens == {"a": 6, "b": 4}
     assert [line.split()[:2] for line in first.decisions] == [["prefill", "a"], ["prefill", "b"]]
+    assert "gpu free" in first.decisions[0]
 
 
 def test_who_waits_is_recorded_with_its_tokens_and_without_a_table():
@@ -102,6 +103,7 @@ def test_who_waits_is_recorded_with_its_tokens_and_without_a_table():
     assert step.waiting == ("b",)
     assert step.num_tokens == {"a": 8, "b": 8}
     assert "b" not in step.gpu.tables
+    assert step.preempted == ()
 
 
 def test_a_step_with_nothing_to_do_is_idle():
