@@ -16,8 +16,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from refimpl.viz import draw
+from refimpl.viz import sheet
 from refimpl.viz.draw import Picture, pool
+from refimpl.viz.pool import snapshot
 
 
 class LearnersBlock:
@@ -217,38 +218,38 @@ assert "matplotlib.pyplot" not in sys.modules, "drawing loads pyplot"
 
 
 def test_a_ring_is_drawn_only_where_a_count_is_wrong():
-    assert not has_colour(pixels(pool(4, {"A": [LearnersBlock(1, 1)]})), draw.ALARM)
-    assert has_colour(pixels(pool(4, {"A": [LearnersBlock(1, 2)]})), draw.ALARM)
+    assert not has_colour(pixels(pool(4, {"A": [LearnersBlock(1, 1)]})), sheet.ALARM)
+    assert has_colour(pixels(pool(4, {"A": [LearnersBlock(1, 2)]})), sheet.ALARM)
 
 
 def test_free_blocks_are_plain():
-    assert not any(has_colour(pixels(pool(16, {})), colour) for colour in draw.COLOURS)
+    assert not any(has_colour(pixels(pool(16, {})), colour) for colour in sheet.COLOURS)
 
 
 def test_each_owner_of_a_shared_block_is_drawn_in_it():
     block = LearnersBlock(0, 2)
     image = pixels(pool(1, {"A": [block], "B": [block]}))
     above_the_legend = image[: len(image) * 2 // 3]
-    for colour in draw.COLOURS[:2]:
+    for colour in sheet.COLOURS[:2]:
         assert has_colour(above_the_legend, colour), f"{colour} is not in the grid"
 
 
 def test_no_two_of_fifty_six_owners_look_alike():
-    looks = {(draw.COLOURS[i % len(draw.COLOURS)], draw.HATCHES[i % len(draw.HATCHES)]) for i in range(56)}
+    looks = {(sheet.COLOURS[i % len(sheet.COLOURS)], sheet.HATCHES[i % len(sheet.HATCHES)]) for i in range(56)}
     assert len(looks) == 56
 
 
 def test_a_picture_of_256_blocks_takes_few_drawing_calls():
     tables = {f"seq {i}": [LearnersBlock(25 * i + j) for j in range(25)] for i in range(10)}
-    artists = pool(256, tables)._sheet.figure().axes[0].get_children()
+    artists = pool(256, tables)._sheet.figure().artists
     assert len(artists) < 60
 
 
 def test_nothing_is_drawn_over_text():
     picture = everything()
     figure = picture._sheet.figure()
-    for artist in figure.axes[0].artists + figure.axes[0].patches:
-        if artist.zorder == draw.WORDS:
+    for artist in figure.artists:
+        if artist.zorder == sheet.WORDS:
             artist.set_zorder(100)
     assert (rendered(figure) == rendered(picture._sheet.figure())).all()
 
@@ -270,7 +271,7 @@ def contrasts_of_text(picture: Picture, theme: str) -> Iterator[float]:
     """Each pixel in the full colour of a text, against what lies under it on a page of the theme's colour."""
     figure = picture._sheet.figure()
     figure.patch.set(facecolor=theme, alpha=1)
-    words = [artist for artist in figure.axes[0].patches + figure.axes[0].artists if artist.zorder == draw.WORDS]
+    words = [artist for artist in figure.artists if artist.zorder == sheet.WORDS]
     assert words, "the picture has no text"
     written = rendered(figure)
     for artist in words:
@@ -296,10 +297,10 @@ def test_the_paper_is_opaque_and_the_corners_are_not():
 
 
 def test_an_owner_keeps_its_colour_and_hatch_whoever_else_is_drawn() -> None:
-    crowd, alone = draw._snapshot(4, {"A": [], "B": [], "C": []}, "GPU"), draw._snapshot(4, {"C": []}, "GPU")
+    crowd, alone = snapshot(4, {"A": [], "B": [], "C": []}, "GPU"), snapshot(4, {"C": []}, "GPU")
     assert alone.owners[0].style == crowd.owners[2].style != crowd.owners[0].style
 
 
 def test_a_block_says_where_in_its_table_it_stands() -> None:
-    (owner,) = draw._snapshot(16, {"A": [LearnersBlock(7), LearnersBlock(6)]}, "GPU").owners
+    (owner,) = snapshot(16, {"A": [LearnersBlock(7), LearnersBlock(6)]}, "GPU").owners
     assert (owner.place(7), owner.place(6)) == ("A₀", "A₁")
