@@ -87,7 +87,7 @@ def num_attended_pairs(num_new_tokens: int, num_cached_tokens: int = 0) -> int:
 
 CPU_SMOLLM2_135M = CostModel(
     # This course's engine on 2 cores of an AMD EPYC (Zen 4), float32; figures of refimpl/README.md.
-    # "Serving, beside vLLM": 1, 8, 32 and 64 requests for 64 tokens, prompts taken as 48 tokens, make 26.8, 164.8, 322.1
+    # "Serving, beside vLLM": 1, 8, 32 and 64 requests for 64 tokens, prompts taken as 48, make 26.8, 164.8, 322.1
     # and 365.8 tokens/s. Prompts and contexts paid for, these two fit the four rows best; they miss them by 4 %.
     seconds_per_step=33.7e-3,
     seconds_per_decode_token=1.02e-3,

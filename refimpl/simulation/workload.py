@@ -291,10 +291,11 @@ def chat(
         chance, contents, turn_numbers = random.Random(seed), count(), count()
         starts = zip(range(num_conversations), _arrival_times(rate, chance), strict=False)
         start = next(starts, None)
+        nothing: tuple[Span, ...] = ()
         due: list[tuple[float, int, int, tuple[Span, ...]]] = []  # a heap: (time, for ties, turns left, said before)
         while start is not None or due:
             if start is not None and (not due or start[1] <= due[0][0]):
-                now, turns_left, said = start[1], turns, ()
+                now, turns_left, said = start[1], turns, nothing
                 start = next(starts, None)
             else:
                 now, _, turns_left, said = heappop(due)
