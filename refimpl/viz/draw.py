@@ -4,8 +4,14 @@ Each function takes live objects, the learner's own too, and returns a `Picture`
 changes with the objects behind it. The files beside this one hold one picture each; `sheet` holds what they share.
 """
 
+from refimpl.viz.attention_gather import attention_gather
+from refimpl.viz.compare import compare
+from refimpl.viz.memory import memory
 from refimpl.viz.owners import Block
 from refimpl.viz.pool import pool
 from refimpl.viz.sheet import Picture
+from refimpl.viz.tables import tables
+from refimpl.viz.timeline import timeline
+from refimpl.viz.waste import waste
 
-__all__ = ["Block", "Picture", "pool"]
+__all__ = ["Block", "Picture", "attention_gather", "compare", "memory", "pool", "tables", "timeline", "waste"]

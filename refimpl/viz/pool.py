@@ -218,12 +218,13 @@ def draw_cell(sheet: Sheet, state: Pool, cell: Cell, x: float, y: float) -> None
         fill(sheet, state.owners[index], x + band * width, y, width, SIDE, STRIP)
     for band, place in enumerate(places):
         sheet.words(x + (band + 0.5) * width, y + 20.5, place, 12, bold=True, align=0.5, room=width - 2)
-    if cell.cached and not cell.owners:
-        _draw_kept(sheet, x, y, SIDE, SIDE)
     sheet.words(x + 3, y + 7.5, str(cell.number), 9, room=SIDE / 2 - 2, colour=QUIET)
     if cell.shared:
         sheet.words(x + SIDE - 2, y + 7.5, f"×{len(cell.owners)}", 9, bold=True, align=1, room=SIDE / 2 - 3)
-    sheet.outline(x, y, SIDE, SIDE, INK if cell.owners else LINE)
+    if cell.cached and not cell.owners:
+        _draw_kept(sheet, x, y, SIDE, SIDE)
+    else:
+        sheet.outline(x, y, SIDE, SIDE, INK if cell.owners else LINE)
     if not cell.agrees:
         _alarm(sheet, x, y, SIDE, SIDE, 12, cell.disagreement)
 
@@ -231,8 +232,8 @@ def draw_cell(sheet: Sheet, state: Pool, cell: Cell, x: float, y: float) -> None
 def _draw_kept(sheet: Sheet, x: float, y: float, width: float, height: float) -> None:
     """A free block whose content is kept: grey within a dashed edge, and the word for it."""
     sheet.box(x, y, width, height, facecolor=KEPT)
-    sheet.outline(x + 3, y + 3, width - 6, height - 6, QUIET, linestyle=(0, (3, 2)))
-    sheet.words(x + width / 2, y + height * 0.58, "kept", 9, align=0.5, room=width - 4)
+    sheet.outline(x, y, width, height, INK, linestyle=(0, (4, 2.5)))
+    sheet.words(x + width / 2, y + height - 10, "kept", 9, align=0.5, room=width - 4)
 
 
 def _alarm(sheet: Sheet, x: float, y: float, width: float, height: float, foot: float, counts: str) -> None:
@@ -250,10 +251,10 @@ def legend(states: Sequence[Pool]) -> list[tuple[Key, str]]:
         for owner in state.owners:
             first = f", {owner.letter}₀ first" if len(owner.block_numbers) > 1 else ""
             entries.append((owner_key(owner), f"{owner.short_name}: {owner.size}{where}{first}"))
-    free = sum(len(state.free) - len(state.kept) for state in states)
-    if free:
-        entries.append((_free_key, f"free: {count_of(free, 'block')}"))
     kept = sum(len(state.kept) for state in states)
+    free = sum(len(state.free) for state in states) - kept
+    if free:
+        entries.append((_free_key, f"free{', nothing kept' if kept else ''}: {count_of(free, 'block')}"))
     if kept:
         entries.append((_kept_key, f"free, content kept (cached): {count_of(kept, 'block')}"))
     if any(cell.shared for state in states for cell in state.cells):
@@ -269,7 +270,6 @@ def _free_key(sheet: Sheet, x: float, y: float) -> None:
 
 def _kept_key(sheet: Sheet, x: float, y: float) -> None:
     _draw_kept(sheet, x, y, KEY_WIDTH, KEY_HEIGHT)
-    sheet.outline(x, y, KEY_WIDTH, KEY_HEIGHT, LINE)
 
 
 def shared_key(sheet: Sheet, x: float, y: float) -> None:

@@ -54,15 +54,11 @@ class Sheet:
         self.height = 0
         self._layers: dict[Style, list[tuple[Any, Any]]] = {}  # style -> (vertices, codes) of each shape
 
-    def add(self, shape: Path, **style: Any) -> None:
-        """Put a shape on the layer of this style, named as matplotlib's patches name it."""
-        self._put(shape.vertices, shape.codes, style)
-
     def _put(self, vertices: Any, codes: Any, style: dict[str, Any]) -> None:
         self._layers.setdefault(tuple(style.items()), []).append((vertices, codes))
 
     def box(self, x: float, y: float, width: float, height: float, **style: Any) -> None:
-        """Add a rectangle; `style` as in `add`."""
+        """Add a rectangle; `style` is named as matplotlib's patches name it."""
         corners = ((x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y))
         self._put(corners, _BOX_CODES, {"linewidth": 0, "zorder": GROUND, **style})
 
@@ -76,28 +72,29 @@ class Sheet:
 
     def line(self, points: Sequence[tuple[float, float]], **style: Any) -> None:
         """Add a line through `points`."""
-        codes = np.full(len(points), Path.LINETO, Path.code_type)
-        codes[0] = Path.MOVETO
         style = {"edgecolor": INK, "linewidth": 0.8, "zorder": EDGE, "capstyle": "butt", **style}
-        self._put(points, codes, {"fill": False, **style})
+        self._put(points, _line_codes(len(points)), {"fill": False, **style})
 
-    def arrow(self, start: tuple[float, float], end: tuple[float, float], bend: float, **style: Any) -> None:
-        """Add a curve that leaves `start` and enters `end` vertically, `bend` pixels stiff, with a head at its end."""
+    def area(self, points: Sequence[tuple[float, float]], **style: Any) -> None:
+        """Add the area within `points`."""
+        self._put(points, _line_codes(len(points)), {"linewidth": 0, "zorder": GROUND, **style})
+
+    def arrow(
+        self, start: tuple[float, float], end: tuple[float, float], leave: float, enter: float, **style: Any
+    ) -> None:
+        """Add a curve with a head at its end, vertical at both ends.
+
+        It leaves `start` towards a point `leave` pixels below it and enters `end` from a point `enter` pixels below
+        it; above where the number is negative.
+        """
         (x0, y0), (x1, y1) = start, end
-        down = 1 if bend > 0 else -1
-        neck = y1 - 6 * down
+        neck = y1 + (6 if enter > 0 else -6)
         codes = np.array([Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4], Path.code_type)
-        leave, enter = (x0, y0 + bend), (x1, neck - bend)
         style = {"edgecolor": INK, "linewidth": 1.1, "zorder": EDGE, **style}
-        self._put((start, leave, enter, (x1, neck)), codes, {"fill": False, **style})
-        self.head((x1, y1), down, style["edgecolor"], style["zorder"])
-
-    def head(self, tip: tuple[float, float], down: int, colour: str, zorder: int = EDGE) -> None:
-        """Add an arrow's head that points down (1) or up (-1)."""
-        x, y = tip
-        corners = ((x - 4, y - 7 * down), (x + 4, y - 7 * down), (x, y), (x - 4, y - 7 * down))
-        codes = np.array([Path.MOVETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY], Path.code_type)
-        self._put(corners, codes, {"facecolor": colour, "linewidth": 0, "zorder": zorder})
+        self._put(((x0, y0), (x0, y0 + leave), (x1, y1 + enter), (x1, neck)), codes, {"fill": False, **style})
+        base = y1 + (7 if enter > 0 else -7)
+        corners = [(x1 - 4, base), (x1 + 4, base), (x1, y1), (x1 - 4, base)]
+        self.area(corners, facecolor=style["edgecolor"], zorder=style["zorder"])
 
     def words(
         self,
@@ -125,7 +122,7 @@ class Sheet:
         for line in textwrap.wrap(title, letters) or [headline]:
             self.words(MARGIN, y, line, 14, bold=True, room=self.width - 2 * MARGIN)
             y += 20
-        if title:
+        if title and headline:
             self.words(MARGIN, y - 1, headline, 11, colour=QUIET)
             y += 18
         return y - 1
@@ -221,9 +218,17 @@ def _settings() -> dict[Any, Any]:
     return {name: value for name, value in defaults.items() if name != "backend"}
 
 
+def _line_codes(num_points: int) -> Any:
+    codes = np.full(num_points, Path.LINETO, Path.code_type)
+    codes[0] = Path.MOVETO
+    return codes
+
+
 @lru_cache(maxsize=4096)
 def _letter_shapes(text: str, size: float, bold: bool) -> tuple[Any, Any, float]:
     """The vertices, codes and width of one line of text."""
+    if not text.strip():
+        return np.empty((0, 2)), np.empty(0, Path.code_type), 0.0
     font = FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")
     shape = TextPath((0, 0), text.replace("$", r"\$"), size=size, prop=font)
     vertices: Any = np.asarray(shape.vertices)
