@@ -42,6 +42,12 @@ def _parser() -> argparse.ArgumentParser:
     add_generate_arguments(generate)
     generate.set_defaults(run=_generate)
 
+    from refimpl.simulate import add_simulate_arguments, run_simulate
+
+    simulate = commands.add_parser("simulate", help="run traffic through our scheduler and blocks, without a model")
+    add_simulate_arguments(simulate)
+    simulate.set_defaults(run=run_simulate)
+
     fetch_model = commands.add_parser("fetch-model", help="download the model of the capstone, once (93 MB)")
     fetch_model.set_defaults(run=_fetch_model)
 
