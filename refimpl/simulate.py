@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from refimpl.config import POLICIES, CacheConfig, SchedulerConfig
 from refimpl.engine_args import EngineArgs
 from refimpl.simulation import workload
-from refimpl.simulation.cost_model import PRESETS, CostModel
+from refimpl.simulation.cost_model import GPU_LLAMA2_70B_8XA100, PRESETS, CostModel
 from refimpl.simulation.results import SimulationResult, table
 from refimpl.simulation.simulator import Simulator
 from refimpl.simulation.traces import read_trace
@@ -30,21 +30,45 @@ MOST_BLOCKS = 10_000_000  # of a pool: a block is an object in this process's me
 DEFAULT_WORKLOAD = "sharegpt-like"
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    """What sizes the pool of a cost model's machine: bytes in all, bytes of weights, and tokens of a sequence."""
+_LLAMA_8B = 8 / 70  # weights of Llama-3.1-8B by those of Llama-2-70B
+GPU_LLAMA3_8B_8XA100 = CostModel(
+    # What Splitwise measured for the 70B model, by the number of weights.
+    seconds_per_step=_LLAMA_8B * GPU_LLAMA2_70B_8XA100.seconds_per_step,
+    seconds_per_prefill_token=_LLAMA_8B * GPU_LLAMA2_70B_8XA100.seconds_per_prefill_token,
+    seconds_per_decode_token=_LLAMA_8B * GPU_LLAMA2_70B_8XA100.seconds_per_decode_token,
+    # 32 layers for 80, with the same 8 KV heads of 128, and a hidden size of 4096 for 8192: Llama 3 paper, table 3.
+    seconds_per_context_token=32 / 80 * GPU_LLAMA2_70B_8XA100.seconds_per_context_token,
+    seconds_per_swapped_byte=GPU_LLAMA2_70B_8XA100.seconds_per_swapped_byte,
+    kv_bytes_per_token=2 * 32 * 8 * 128 * 2,
+    seconds_per_prefill_pair=32 / 80 * 4096 / 8192 * GPU_LLAMA2_70B_8XA100.seconds_per_prefill_pair,
+)
+"""Llama-3.1-8B in float16 on eight A100-80GB, which keep up with the prompts of a Mooncake trace: 128K of context."""
 
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A model on a machine: its prices, and what sizes the pool.
+
+    Args:
+        cost_model: how long a step takes.
+        memory_bytes, weight_bytes: of the GPUs in all, and what the model takes of them.
+        max_model_len: tokens that the model is made for.
+    """
+
+    cost_model: CostModel
     memory_bytes: int
     weight_bytes: int
     max_model_len: int
 
 
-_MACHINES = {  # name of a cost model -> its machine
-    "cpu-smollm2-135m": _Machine(GIB, 0, 8192),  # as `generate` has it: weights are not of the share on a CPU
-    # 26 GB of weights: PagedAttention paper, table 1; its 12 GB for the cache are what 0.9 of 40 GiB leaves
-    "gpu-opt-13b-a100": _Machine(40 * GIB, 26 * 10**9, 2048),
-    "gpu-llama2-70b-8xa100": _Machine(8 * 80 * GIB, 140 * 10**9, 4096),  # 70 billion weights of 2 bytes
-}
+MACHINES = {
+    # On a CPU the weights are not of the share: as `generate` has it.
+    "cpu-smollm2-135m": Machine(PRESETS["cpu-smollm2-135m"], GIB, 0, 8192),
+    # 26 GB of weights: PagedAttention paper, table 1; its 12 GB for the cache are what 0.9 of 40 GiB leaves.
+    "gpu-opt-13b-a100": Machine(PRESETS["gpu-opt-13b-a100"], 40 * GIB, 26 * 10**9, 2048),
+    "gpu-llama2-70b-8xa100": Machine(GPU_LLAMA2_70B_8XA100, 8 * 80 * GIB, 2 * 70 * 10**9, 4096),
+    "gpu-llama3-8b-8xa100": Machine(GPU_LLAMA3_8B_8XA100, 8 * 80 * GIB, 2 * 8 * 10**9, 131072),
+}  # name on the command line -> what it stands for
 
 WORKLOADS: dict[str, Callable[[argparse.Namespace], Iterable[WorkloadRequest]]] = {
     "sharegpt-like": lambda args: workload.sharegpt_like(args.requests, args.rate, seed=args.seed),
@@ -97,7 +121,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     EngineArgs.add_cli_args(parser)
 
     add = parser.add_argument_group("machine").add_argument
-    add("--cost-model", choices=sorted(PRESETS), default="gpu-opt-13b-a100", help="(default: gpu-opt-13b-a100)")
+    add("--cost-model", choices=sorted(MACHINES), default="gpu-opt-13b-a100", help="(default: gpu-opt-13b-a100)")
     add("--policy", choices=POLICIES, default="fcfs", help="who makes room first (default: fcfs, the latest arrival)")
 
 
@@ -132,9 +156,9 @@ def num_gpu_blocks(engine_args: EngineArgs, cost_model: str) -> int:
         if not 1 <= override <= MOST_BLOCKS:
             raise ValueError(f"num_gpu_blocks_override is {override}, it must be between 1 and {MOST_BLOCKS}")
         return override
-    machine = _MACHINES[cost_model]
+    machine = MACHINES[cost_model]
     budget = int(share * machine.memory_bytes) - machine.weight_bytes
-    block_bytes = engine_args.block_size * PRESETS[cost_model].kv_bytes_per_token
+    block_bytes = engine_args.block_size * MACHINES[cost_model].cost_model.kv_bytes_per_token
     if budget < block_bytes:
         raise ValueError(
             f"a block of {engine_args.block_size} tokens takes {block_bytes} bytes, the cache has {max(budget, 0)}: "
@@ -151,7 +175,7 @@ def num_cpu_blocks(engine_args: EngineArgs, cost_model: str, num_gpu_blocks: int
     """
     if engine_args.swap_space is None:
         return min(2 * num_gpu_blocks, MOST_BLOCKS)
-    block_bytes = engine_args.block_size * PRESETS[cost_model].kv_bytes_per_token
+    block_bytes = engine_args.block_size * MACHINES[cost_model].cost_model.kv_bytes_per_token
     if not engine_args.swap_space * GIB <= MOST_BLOCKS * block_bytes:
         most = math.floor(MOST_BLOCKS * block_bytes / GIB)
         raise ValueError(f"swap_space is {engine_args.swap_space} GiB, a simulation holds at most {most}: lower it")
@@ -208,7 +232,7 @@ def _setup(args: argparse.Namespace) -> _Setup:
     max_model_len = engine_args.max_model_len
     if max_model_len is None:
         pool_tokens = cache_config.num_gpu_blocks * cache_config.block_size
-        max_model_len = min(_MACHINES[args.cost_model].max_model_len, pool_tokens)
+        max_model_len = min(MACHINES[args.cost_model].max_model_len, pool_tokens)
     scheduler_config = SchedulerConfig(
         engine_args.max_num_batched_tokens,
         engine_args.max_num_seqs,
@@ -217,7 +241,7 @@ def _setup(args: argparse.Namespace) -> _Setup:
         args.policy,
     )
     _requests(args)
-    return _Setup(args, cache_config, scheduler_config, PRESETS[args.cost_model])
+    return _Setup(args, cache_config, scheduler_config, MACHINES[args.cost_model].cost_model)
 
 
 def _requests(args: argparse.Namespace) -> Iterable[WorkloadRequest]:

@@ -15,7 +15,7 @@ import pytest
 from refimpl.cli import main
 from refimpl.config import CacheConfig, SchedulerConfig
 from refimpl.engine_args import EngineArgs
-from refimpl.simulate import WORKLOADS, add_simulate_arguments, num_cpu_blocks, num_gpu_blocks, run_simulate
+from refimpl.simulate import MACHINES, WORKLOADS, add_simulate_arguments, num_cpu_blocks, num_gpu_blocks, run_simulate
 from refimpl.simulation.cost_model import PRESETS
 from refimpl.simulation.simulator import Simulator
 from refimpl.simulation.traces import MOONCAKE_BLOCK_SIZE
@@ -283,6 +283,12 @@ def test_a_reader_that_has_gone_is_exit_code_141():
         os.close(writer)
         assert child.wait(timeout=60) == 141
         assert child.stderr.read() == b""
+
+
+def test_every_cost_model_has_a_machine_that_holds_its_model():
+    assert set(MACHINES) >= set(PRESETS)
+    for name, machine in MACHINES.items():
+        assert num_gpu_blocks(EngineArgs(), name) * 16 >= machine.max_model_len
 
 
 def test_the_pool_of_the_paper_is_met():
