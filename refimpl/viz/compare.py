@@ -88,7 +88,7 @@ def _kind(subject: Any) -> str:
         return "a block manager"
     if hasattr(subject, "__iter__") and not isinstance(subject, str):
         return "a sequence"
-    raise TypeError(f"a {type(subject).__name__} cannot be compared; pass a sequence, a dict of them or a manager")
+    raise TypeError(f"cannot compare {type(subject).__name__}: pass a sequence, a dict of them or a block manager")
 
 
 def _rows(yours: Mapping[Any, Any], target: Mapping[Any, Any], tolerance: float) -> list[Row]:
@@ -158,7 +158,8 @@ def _listing(values: tuple[str, ...] | None) -> str:
 
 def _draw(rows: Sequence[Row], title: str) -> Sheet:
     texts = [text for row in rows for pair in row.pairs for text in pair]
-    cell = max(CELL, min(MOST_CELL, *(8 + text_width(text, 12, bold=True) for text in [*texts, NONE])))
+    widest = max(text_width(text, 12, bold=True) for text in [*texts, NONE])
+    cell = max(CELL, min(MOST_CELL, widest + 8))
     columns = int(LINE_WIDTH // (cell + SPACE))
     longest = max((len(row.pairs) for row in rows), default=0)
     sheet = Sheet(max(330, int(2 * MARGIN + GUTTER + min(longest, columns) * (cell + SPACE))))

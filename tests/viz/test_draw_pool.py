@@ -6,35 +6,16 @@ Blocks here are a learner's own, a class that shares nothing with refimpl's.
 import io
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import matplotlib
-import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from looks import LearnersBlock, has_colour, pixels
 from PIL import Image
 
 from refimpl.viz import sheet
 from refimpl.viz.draw import Picture, pool
 from refimpl.viz.pool import snapshot
-
-
-class LearnersBlock:
-    def __init__(self, block_number: Any, ref_count: Any = 1) -> None:
-        self.block_number = block_number
-        self.ref_count = ref_count
-
-
-def pixels(picture: Picture) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(picture.png())).convert("RGBA"))
-
-
-def has_colour(image: np.ndarray, colour: str) -> bool:
-    """Whether a pixel has this colour, but for what the palette of 256 rounds away."""
-    rgb = 255 * np.array(matplotlib.colors.to_rgb(colour))
-    return bool((abs(image[..., :3] - rgb) <= 3).all(axis=-1).any())
 
 
 def everything() -> Picture:
@@ -142,6 +123,23 @@ def test_a_picture_does_not_change_with_the_objects_behind_it():
     assert (picture.describe(), picture.png()) == (words, image)
 
 
+def test_free_blocks_that_keep_their_content_are_said_and_stay_free():
+    text = pool(6, {"A": [LearnersBlock(5)]}, cached=[3, LearnersBlock(1, 0), 2]).describe()
+    assert text.splitlines() == [
+        "GPU pool: 6 blocks, 5 free, 3 of them cached",
+        "A holds 1 block: 5",
+        "Free: 0 to 4",
+        "Free, content kept (cached): 1 to 3",
+    ]
+
+
+def test_a_block_that_is_given_as_cached_and_is_held_is_a_mismatch():
+    picture = pool(6, {"A": [LearnersBlock(5)]}, cached=[5])
+    assert "Mismatch: block 5 is given as cached and free, and 1 table holds it (A)" in picture.describe()
+    assert "content kept" not in picture.describe()
+    assert has_colour(pixels(picture), sheet.ALARM)
+
+
 # Errors
 
 
@@ -149,6 +147,11 @@ def test_a_picture_does_not_change_with_the_objects_behind_it():
 def test_a_block_number_outside_the_pool_is_refused_with_number_table_and_limit(number):
     with pytest.raises(ValueError, match=f"block number {number} in table 'B'.*0 to 3"):
         pool(4, {"A": [LearnersBlock(0)], "B": [LearnersBlock(number)]})
+
+
+def test_a_cached_block_outside_the_pool_is_refused():
+    with pytest.raises(ValueError, match="block number 4 in cached.*0 to 3"):
+        pool(4, {}, cached=[4])
 
 
 @pytest.mark.parametrize(
@@ -226,6 +229,10 @@ def test_free_blocks_are_plain():
     assert not any(has_colour(pixels(pool(16, {})), colour) for colour in sheet.COLOURS)
 
 
+def test_a_free_block_that_keeps_its_content_does_not_look_like_another_free_block():
+    assert pool(4, {}, cached=[2]).png() != pool(4, {}).png()
+
+
 def test_each_owner_of_a_shared_block_is_drawn_in_it():
     block = LearnersBlock(0, 2)
     image = pixels(pool(1, {"A": [block], "B": [block]}))
@@ -243,57 +250,6 @@ def test_a_picture_of_256_blocks_takes_few_drawing_calls():
     tables = {f"seq {i}": [LearnersBlock(25 * i + j) for j in range(25)] for i in range(10)}
     artists = pool(256, tables)._sheet.figure().artists
     assert len(artists) < 60
-
-
-def test_nothing_is_drawn_over_text():
-    picture = everything()
-    figure = picture._sheet.figure()
-    for artist in figure.artists:
-        if artist.zorder == sheet.WORDS:
-            artist.set_zorder(100)
-    assert (rendered(figure) == rendered(picture._sheet.figure())).all()
-
-
-def rendered(figure: Figure) -> np.ndarray:
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.array(canvas.buffer_rgba()).astype(int)
-
-
-def luminance(rgb: np.ndarray) -> np.ndarray:
-    """Relative luminance of sRGB colours in 0 to 255, as WCAG 2.2 defines it."""
-    part = rgb[..., :3] / 255
-    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
-    return linear @ np.array([0.2126, 0.7152, 0.0722])
-
-
-def contrasts_of_text(picture: Picture, theme: str) -> Iterator[float]:
-    """Each pixel in the full colour of a text, against what lies under it on a page of the theme's colour."""
-    figure = picture._sheet.figure()
-    figure.patch.set(facecolor=theme, alpha=1)
-    words = [artist for artist in figure.artists if artist.zorder == sheet.WORDS]
-    assert words, "the picture has no text"
-    written = rendered(figure)
-    for artist in words:
-        artist.set_visible(False)
-    ground = rendered(figure)
-    for colour in {artist.get_facecolor() for artist in words}:
-        ink = np.round(255 * np.array(colour)).astype(int)
-        at = (written == ink).all(axis=-1) & (ground != ink).any(axis=-1)
-        assert at.any(), "no pixel has the full colour of the text"
-        pair = np.sort([luminance(written[at]), luminance(ground[at])], axis=0)
-        yield float(((pair[1] + 0.05) / (pair[0] + 0.05)).min())
-
-
-@pytest.mark.parametrize("theme", ["#ffffff", "#111111"], ids=["light theme", "dark theme"])
-def test_all_text_has_a_contrast_of_at_least_4_5_to_1(theme):
-    assert min(contrasts_of_text(everything(), theme)) >= 4.5
-
-
-def test_the_paper_is_opaque_and_the_corners_are_not():
-    alpha = pixels(everything())[..., 3]
-    assert alpha[0, 0] == 0
-    assert alpha[8:-8, 8:-8].min() >= 250
 
 
 def test_an_owner_keeps_its_colour_and_hatch_whoever_else_is_drawn() -> None:
