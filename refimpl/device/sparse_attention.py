@@ -8,6 +8,7 @@ contexts are cut into parts of equal length, so the cost is linear in all contex
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,11 +16,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from refimpl.device.online_softmax import merge_attention_states
-
-PART_LENS = (4096, 1024, 512, 256, 128, 64, 32)  # tokens a part at most; which is taken depends on the contexts
+PART_LENS = (1024, 512, 256, 128, 64, 32)  # tokens a part at most; which is taken depends on the contexts
 _SUM = 0  # mode of torch.embedding_bag
-_PART_OVERHEAD = 16  # what a part costs besides its tokens, in tokens
+_PART_COST, _MERGE_COST = 8, 4000  # of a part, in tokens, and of a merge, in tokens of one head
 
 with warnings.catch_warnings():  # torch says once a process that its sparse matrices are in beta
     warnings.simplefilter("ignore", UserWarning)
@@ -63,17 +62,32 @@ class DecodePlan:
     part_len: tokens a part. seq_of_part: [num_parts]. bias: [num_parts, 1, part_len], 0 for the tokens of a context
     and -inf behind its end. columns: [num_parts * num_heads * part_len], the rows of the pool; behind the end that of
     the part's first token, whose values are real and weigh nothing. row_starts: [num_parts * num_heads], where each
-    row of columns begins. scores: the sparse matrix that each layer fills anew.
+    row of columns begins. scores: the sparse matrix that each layer fills anew. merge: None where every sequence is
+    one part.
     """
 
-    num_seqs: int
-    one_part_each: bool
     part_len: int
     seq_of_part: Tensor
     bias: Tensor
     columns: Tensor
     row_starts: Tensor
     scores: Tensor
+    merge: MergePlan | None
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """How the parts of each sequence come together; a row is what one head got from one part.
+
+    num_parts: [num_seqs, num_heads, most parts of a sequence], the shape in which shares are worked out. rows:
+    [num_parts * num_heads], the rows in the order of sequence, head, part. places: the same rows in that shape, laid
+    flat. row_starts: [num_seqs * num_heads], where those of each head of a sequence begin.
+    """
+
+    shape: tuple[int, int, int]
+    rows: Tensor
+    places: Tensor
+    row_starts: Tensor
 
 
 def plan_decode(block_tables: Tensor, context_lens: Tensor, cache: Tensor, num_heads: int, num_rows: int) -> DecodePlan:
@@ -86,7 +100,7 @@ def plan_decode(block_tables: Tensor, context_lens: Tensor, cache: Tensor, num_h
         num_heads: query heads.
         num_rows: rows of the pool, as `pool_rows` gives them.
     """
-    part_len = _part_len(context_lens)
+    part_len = _part_len(context_lens, num_heads)
     parts = (context_lens + part_len - 1) // part_len
     seq_of_part = torch.repeat_interleave(parts)
     first_part = parts.cumsum(0) - parts
@@ -109,17 +123,26 @@ def plan_decode(block_tables: Tensor, context_lens: Tensor, cache: Tensor, num_h
         size=(len(row_starts) - 1, num_rows),
         check_invariants=False,
     )
-    one_part_each = bool((parts == 1).all())
     return DecodePlan(
-        len(context_lens),
-        one_part_each,
         part_len,
         seq_of_part,
         torch.zeros(padding.shape).masked_fill_(padding, -torch.inf)[:, None],
         columns,
         row_starts[:-1],
         scores,
+        None if bool((parts == 1).all()) else _plan_merge(parts, num_heads),
     )
+
+
+def _plan_merge(parts: Tensor, num_heads: int) -> MergePlan:
+    """parts: [num_seqs], how many each has; they lie one behind the other."""
+    most = int(parts.max())
+    place = torch.arange(most)
+    heads = torch.arange(num_heads)[:, None]
+    rows = ((parts.cumsum(0) - parts)[:, None, None] + place) * num_heads + heads
+    there = (place < parts[:, None, None]).expand_as(rows)
+    lens = parts.repeat_interleave(num_heads)
+    return MergePlan((*rows.shape,), rows[there], there.flatten().nonzero()[:, 0], lens.cumsum(0) - lens)
 
 
 def sparse_paged_attention(
@@ -135,26 +158,43 @@ def sparse_paged_attention(
     """
     num_parts = len(plan.seq_of_part)
     _, num_heads, head_dim = query.shape
-    rows = (query if plan.one_part_each else query[plan.seq_of_part]).reshape(num_parts * num_heads, head_dim)
+    rows = (query if plan.merge is None else query[plan.seq_of_part]).reshape(num_parts * num_heads, head_dim)
     scores = plan.scores.values().view(num_parts, num_heads, plan.part_len)
     scores.copy_(plan.bias)  # what the product is added to
     torch.sparse.sampled_addmm(plan.scores, rows, key_rows.t(), beta=1.0, alpha=scale, out=plan.scores)
-    highest = None if plan.one_part_each else scores.amax(dim=-1)
+    highest = None if plan.merge is None else scores.amax(dim=-1)
     weights = torch.softmax(scores, dim=-1, out=scores)
-    outputs: Tensor = torch.embedding_bag(
-        value_rows, plan.columns, plan.row_starts, mode=_SUM, per_sample_weights=weights.view(-1)
-    )[0].view(num_parts, num_heads, head_dim)
-    if highest is None:
-        return outputs
-    lses = highest - weights.amax(dim=-1).log_()  # softmax makes exp(s - lse) of the largest score s
-    return merge_attention_states(outputs, lses, plan.seq_of_part, plan.num_seqs)[0]
+    outputs = _sum_of_rows(value_rows, plan.columns, plan.row_starts, weights.view(-1))
+    if highest is not None and plan.merge is not None:
+        lses = highest - weights.amax(dim=-1).log_()  # softmax makes exp(s - lse) of the largest score s
+        outputs = _merge(outputs, lses, plan.merge)
+    return outputs.view(query.shape)
 
 
-def _part_len(context_lens: Tensor) -> int:
+def _merge(outputs: Tensor, lses: Tensor, plan: MergePlan) -> Tensor:
+    """`merge_attention_states`, as one more weighted sum of rows: a part's share is the softmax over its lse.
+
+    outputs: [num_parts * num_heads, head_dim]; lses: [num_parts, num_heads]; [num_seqs * num_heads, head_dim].
+    """
+    of_parts = lses.new_full((math.prod(plan.shape),), -torch.inf)
+    of_parts[plan.places] = lses.view(-1)[plan.rows]
+    shares = of_parts.view(plan.shape).softmax(dim=-1).view(-1)[plan.places]
+    return _sum_of_rows(outputs, plan.rows, plan.row_starts, shares)
+
+
+def _sum_of_rows(rows: Tensor, columns: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
+    """For each start the weighted sum of the rows that columns name from there to the next: [num_starts, row_len]."""
+    sums: Tensor = torch.embedding_bag(rows, columns, starts, mode=_SUM, per_sample_weights=weights)[0]
+    return sums
+
+
+def _part_len(context_lens: Tensor, num_heads: int) -> int:
     """The length of parts that costs least: long parts are few, short ones leave little behind the end."""
     longest = max(int(context_lens.max()), 1)
-    candidates = [min(longest, PART_LENS[0])] + [part_len for part_len in PART_LENS[1:] if part_len < longest]
-    costs = [
-        int(((context_lens + part_len - 1) // part_len).sum()) * (part_len + _PART_OVERHEAD) for part_len in candidates
-    ]
-    return candidates[costs.index(min(costs))]
+    costs = {}
+    for part_len in PART_LENS:
+        parts = (context_lens + part_len - 1) // part_len
+        part_len = min(part_len, longest)
+        merge_cost = _MERGE_COST if longest > part_len else 0
+        costs[part_len] = int(parts.sum()) * (part_len + _PART_COST) * num_heads + merge_cost
+    return min(costs, key=costs.__getitem__)

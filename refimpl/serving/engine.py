@@ -31,7 +31,7 @@ from refimpl.serving.weights import LoadedModel
 
 Prompt = str | Mapping[str, list[int]]  # a text, or {"prompt_token_ids": [...]}
 
-MAX_TOKENS_AT_A_TIME = 1024  # in a forward pass, unless one prompt is longer
+MAX_TOKENS_AT_A_TIME = 512  # in a forward pass, unless one prompt is longer
 _ENGINE_SEED_BITS = 32  # the upper half of a branch's seed, where the request brings none; the lower numbers branches
 
 
@@ -68,6 +68,7 @@ class LLMEngine:
         _check_seed(seed, _ENGINE_SEED_BITS)
         shape = cache_shape(network.config, cache_config.block_size, network.dtype)
         self._block_bytes = KVCache.bytes_per_block(*shape)
+        memory.keep_freed_memory()
         num_cpu_blocks = cache_config.num_cpu_blocks
         if num_cpu_blocks is None:
             num_cpu_blocks = memory.num_cpu_blocks(

@@ -15,13 +15,14 @@ _BATCH_HINT = 32  # rows of input that the layout is chosen for; measured to be 
 
 
 class Linear:
-    """`x @ weight.T`, for a weight [out_features, in_features].
+    """`x @ weight.T`, for a weight [out_features, in_features], or silu of it.
 
     >>> Linear(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))(torch.tensor([[1.0, 10.0]])).tolist()
     [[21.0, 43.0]]
     """
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, *, silu: bool = False) -> None:
+        self._silu = silu
         self._packed = _can_be_packed(weight)
         with torch.inference_mode():
             self._weight = (
@@ -31,9 +32,11 @@ class Linear:
     def __call__(self, x: Tensor) -> Tensor:
         """[num_tokens, in_features] to [num_tokens, out_features]."""
         if self._packed:
-            product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self._weight, None, "none", [], "")
+            then, scalars = ("swish", [1.0]) if self._silu else ("none", [])
+            product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self._weight, None, then, scalars, "")
             return product
-        return functional.linear(x, self._weight)
+        product = functional.linear(x, self._weight)
+        return functional.silu(product) if self._silu else product
 
 
 def _can_be_packed(weight: Tensor) -> bool:

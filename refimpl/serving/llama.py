@@ -17,7 +17,7 @@ from torch.nn import functional
 from refimpl.device.attention import decode_attention, paged_prefill_attention
 from refimpl.device.kv_cache import KVCache
 from refimpl.serving.linear import Linear
-from refimpl.serving.model_runner import StepInput, padded_rows
+from refimpl.serving.model_runner import StepInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +85,18 @@ class Llama:
         hidden = self._embedding[step.token_ids]
         angles = step.positions[:, None, None].float() * self._inverse_frequencies  # the same for every head
         rotation = torch.polar(torch.ones_like(angles), angles)
-        for layer in self._layers:
+        *others, last = self._layers
+        for layer in others:
             hidden = layer.forward(hidden, rotation, step, cache)
-        query_lens = step.attention.query_lens
-        num_seqs = len(query_lens)
-        if len(hidden) > num_seqs:
-            last_tokens = torch.tensor(query_lens).cumsum(0) - 1
-            hidden = hidden[functional.pad(last_tokens, (0, padded_rows(num_seqs) - num_seqs))]
+        hidden = last.forward(hidden, rotation, step, cache, only_last_tokens=not step.attention.is_decode)
+        num_seqs = len(step.attention.query_lens)
         return self._lm_head(_normalised(hidden, self._norm_floor))[:num_seqs].float()
 
 
 class _Layer:
     """One decoder layer, in as few operations as it can be.
 
-    Projections that read the same input are stacked. The weight of a norm is multiplied into the projection behind it.
+    Query, key and value projection are stacked. The weight of a norm is multiplied into the projection behind it.
     Two dimensions of a query or key head that turn together, i and i + head_dim / 2, are put side by side, as one
     complex number; queries and keys are reordered alike, so their products are the same.
     """
@@ -109,7 +107,8 @@ class _Layer:
         query, key = (_pairs_side_by_side(weight, config.head_dim) for weight in (query, key))
         attention_norm, mlp_norm = (weights[f"{prefix}{name}_layernorm.weight"] for name in _NORMS)
         self._qkv_proj = Linear(_behind_norm(torch.cat([query, key, value]), attention_norm))
-        self._gate_up_proj = Linear(_behind_norm(torch.cat([gate, up]), mlp_norm))
+        self._gate_proj = Linear(_behind_norm(gate, mlp_norm), silu=True)
+        self._up_proj = Linear(_behind_norm(up, mlp_norm))
         self._o_proj = Linear(weights[f"{prefix}self_attn.o_proj.weight"])
         self._down_proj = Linear(weights[f"{prefix}mlp.down_proj.weight"])
         self._norm_floor = _norm_floor(config, gate.device)
@@ -117,26 +116,41 @@ class _Layer:
         self._head_dim = config.head_dim
         self._index = index
 
-    def forward(self, hidden: Tensor, rotation: Tensor, step: StepInput, cache: KVCache) -> Tensor:
-        """[num_tokens, hidden_size] to the same, in place. rotation: [num_tokens, 1, head_dim / 2], complex."""
-        hidden += self._attention(_normalised(hidden, self._norm_floor), rotation, step, cache)
-        gate, up = self._gate_up_proj(_normalised(hidden, self._norm_floor)).chunk(2, dim=-1)
-        hidden += self._down_proj(functional.silu(gate, inplace=True).mul_(up))
+    def forward(
+        self, hidden: Tensor, rotation: Tensor, step: StepInput, cache: KVCache, *, only_last_tokens: bool = False
+    ) -> Tensor:
+        """[num_tokens, hidden_size] to the same, perhaps in place.
+
+        Args:
+            hidden: padded as the step is.
+            rotation: [num_tokens, 1, head_dim / 2], complex.
+            step: what is computed.
+            cache: where its keys and values go, and what it attends to.
+            only_last_tokens: give back the last token of each sequence, [padded_rows(num_seqs), hidden_size]; all
+                that is needed of the others are their keys and values.
+        """
+        query = self._write(_normalised(hidden, self._norm_floor), rotation, step, cache)
+        metadata = step.attention
+        if only_last_tokens:
+            metadata = step.last_attention
+            hidden, query = hidden[step.last_tokens], query[step.last_tokens[: len(metadata.query_lens)]]
+        attention = decode_attention if metadata.is_decode else paged_prefill_attention
+        attended = attention(query, cache.key_cache(self._index), cache.value_cache(self._index), metadata).flatten(1)
+        if len(attended) < len(hidden):
+            attended = functional.pad(attended, (0, 0, 0, len(hidden) - len(attended)))
+        hidden += self._o_proj(attended)
+        normalised = _normalised(hidden, self._norm_floor)
+        hidden += self._down_proj(self._gate_proj(normalised).mul_(self._up_proj(normalised)))
         return hidden
 
-    def _attention(self, hidden: Tensor, rotation: Tensor, step: StepInput, cache: KVCache) -> Tensor:
+    def _write(self, hidden: Tensor, rotation: Tensor, step: StepInput, cache: KVCache) -> Tensor:
+        """Put the new tokens' keys and values into the cache; their queries, [step.num_tokens, num_heads, head_dim]."""
         heads, turning = self._num_heads, self._num_heads + self._num_kv_heads
         projected = self._qkv_proj(hidden).view(-1, turning + self._num_kv_heads, self._head_dim)
         turned = _rotated(projected[:, :turning], rotation)
         new = step.num_tokens
-        query, key, value = turned[:new, :heads], turned[:new, heads:], projected[:new, turning:]
-        cache.write(self._index, key, value, step.slots)
-        attention = decode_attention if step.attention.is_decode else paged_prefill_attention
-        output = attention(query, cache.key_cache(self._index), cache.value_cache(self._index), step.attention)
-        output = output.flatten(1)
-        if new < len(hidden):
-            output = functional.pad(output, (0, 0, 0, len(hidden) - new))
-        return self._o_proj(output)
+        cache.write(self._index, turned[:new, heads:], projected[:new, turning:], step.slots)
+        return turned[:new, :heads]
 
 
 _STACKED = ("self_attn.q", "self_attn.k", "self_attn.v", "mlp.gate", "mlp.up")

@@ -84,7 +84,7 @@ def test_equal_contexts_cost_their_tokens():
     for length in (1, 31, 128, 1000, 4096):
         plan, _ = plan_for([length] * 8)
         assert entries(plan) == 8 * length
-        assert plan.one_part_each
+        assert (plan.merge is None) == (length <= 1024)
 
 
 def test_entries_grow_with_the_tokens_of_the_batch():
