@@ -32,6 +32,7 @@ STYLE = f"""<style>
 .{LIVE} .widget-html-content {{ line-height: 1.5; color: var(--jp-ui-font-color1, #212121) }}
 </style>"""
 MOST_ROWS = 40
+MOST_DRAWN = 32  # pictures that a widget remembers
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -90,10 +91,28 @@ def arrows(numbers: Iterable[int]) -> str:
     return " → ".join(map(str, numbers))
 
 
-def image_html(picture: Picture | str) -> str:
-    """A picture with its words for those who do not see it, or the sentence that stands in its place."""
-    if isinstance(picture, str):
-        return f"<p>{html.escape(picture)}</p>"
+class PictureView:
+    """Owns the part of a widget that shows one picture at a time; what it drew lately it does not draw again."""
+
+    def __init__(self) -> None:
+        self.widget = ipywidgets.HTML()
+        self._drawn: dict[str, str] = {}  # a picture in words, which say all of it -> the same as HTML
+
+    def show(self, picture: Picture | str) -> None:
+        """Show a picture, or the sentence that stands in its place."""
+        if isinstance(picture, str):
+            self.widget.value = f"<p>{html.escape(picture)}</p>"
+            return
+        words = picture.describe()
+        if words not in self._drawn:
+            if len(self._drawn) == MOST_DRAWN:
+                del self._drawn[next(iter(self._drawn))]
+            self._drawn[words] = image_html(picture)
+        self.widget.value = self._drawn[words]
+
+
+def image_html(picture: Picture) -> str:
+    """A picture with its words for those who do not see it; its size is set, so that nothing jumps as it loads."""
     width, height = picture.size
     source = base64.b64encode(picture.png(quick=True)).decode()
     alt = html.escape(picture.describe(), quote=True)

@@ -20,9 +20,9 @@ from refimpl.simulation.recording import MemoryReader
 from refimpl.viz import draw
 from refimpl.viz.widgets_base import (
     LETTERS,
+    PictureView,
     arrows,
     attempt,
-    image_html,
     in_words,
     live_box,
     log_html,
@@ -74,8 +74,9 @@ class PoolExplorer:
         self._first_id = max(manager.block_tables, default=-1) + 1
         self._num_made = 0  # sequences so far
         self._pick = ipywidgets.Dropdown(description="Sequence", layout={"width": "11em"})
-        self._heading, self._picture, self._table, self._log = (ipywidgets.HTML() for _ in range(4))
-        self.widget = live_box([*self._controls(), self._heading, self._picture, self._table, self._log])
+        self._picture = PictureView()
+        self._heading, self._table, self._log = (ipywidgets.HTML() for _ in range(3))
+        self.widget = live_box([*self._controls(), self._heading, self._picture.widget, self._table, self._log])
         self._refresh()
 
     def add(self, num_tokens: int, *, same_text: bool = False) -> str:
@@ -291,7 +292,7 @@ class PoolExplorer:
     def _refresh(self) -> None:
         latest = self.log[-1] if self.log else "Nothing done yet. Add a request."
         self._heading.value = strong_html(latest)
-        self._picture.value = image_html(attempt(self._draw))
+        self._picture.show(attempt(self._draw))
         self._table.value = table_html(HEADS, self._rows()) if self._living else ""
         self._log.value = log_html(self.log[-SHOWN:-1])
         if tuple(self._pick.options) != tuple(self._living):

@@ -15,9 +15,9 @@ from refimpl.simulation.recording import Recorder, Step
 from refimpl.viz import draw
 from refimpl.viz.widgets_base import (
     LETTERS,
+    PictureView,
     arrows,
     attempt,
-    image_html,
     live_box,
     log_html,
     paragraphs_html,
@@ -58,10 +58,10 @@ class StepPlayer:
         self._check(start)
         self._letters = letters_of(self.steps)
         self._make_controls(start, interval)
-        self._heading, self._picture, self._facts = (ipywidgets.HTML() for _ in range(3))
+        self._heading, self._facts, self._picture = ipywidgets.HTML(), ipywidgets.HTML(), PictureView()
         self._refresh()
         self._slider.observe(lambda _: self._refresh(), "value")
-        self.widget = live_box([self._controls, self._heading, self._picture, self._facts])
+        self.widget = live_box([self._controls, self._heading, self._picture.widget, self._facts])
 
     def _make_controls(self, start: int, interval: int) -> None:
         last = len(self.steps)
@@ -124,7 +124,7 @@ class StepPlayer:
     def _refresh(self) -> None:
         step = self.steps[self.place - 1]
         self._heading.value = strong_html(self._headline(self.place))
-        self._picture.value = image_html(attempt(lambda: self._draw(step)))
+        self._picture.show(attempt(lambda: self._draw(step)))
         facts = [*_events(step), *_queues(step)]
         tables = table_html(HEADS, _rows(step, self._letters))
         self._facts.value = paragraphs_html(facts) + tables + log_html(step.decisions)
