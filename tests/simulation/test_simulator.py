@@ -8,7 +8,7 @@ import tracemalloc
 from collections import Counter
 
 import pytest
-from machines import EVERY_STEP_1_SECOND, cache_config, make_simulator, request
+from machines import cache_config, make_simulator, request
 
 from refimpl import BlockSpaceManager, Scheduler, SchedulerConfig, SequenceStatus
 from refimpl.simulation.cost_model import CostModel
@@ -199,8 +199,6 @@ def test_requests_out_of_order_are_refused():
 
 
 def test_pools_have_to_be_known_and_empty_and_of_the_size_that_was_said():
-    config = cache_config(8)
-    config.num_gpu_blocks = None
     scheduler = Scheduler(SchedulerConfig(max_model_len=64), cache_config(8))
     with pytest.raises(ValueError, match="num_gpu_blocks"):
         make_simulator(None)
@@ -297,9 +295,7 @@ def test_what_holds_for_any_workload(seed, caching, mode):
         slots = slots_by_definition(scheduler, outputs, requests)
         totals.update(dict(zip(("used", "reserved", "internal"), slots, strict=True)))
 
-    simulator = make_simulator(
-        24, num_cpu_blocks=30, caching=caching, preemption_mode=mode, max_num_seqs=4, policy="fcfs"
-    )
+    simulator = make_simulator(24, num_cpu_blocks=30, caching=caching, preemption_mode=mode, max_num_seqs=4)
     result = simulator.run(iter(requests), on_step=look)
     assert result == simulator.run(iter(requests))
     assert result.finished + result.ignored + result.aborted + result.refused == len(requests)
@@ -362,7 +358,8 @@ def test_memory_does_not_grow_with_the_requests_that_have_ended(workload, cachin
     finally:
         tracemalloc.stop()
     assert result.finished == num_requests
-    assert peaks[3] < 1.03 * max(peaks[1:3])
+    # An entry of a list takes 8 bytes; a request more that happens to wait at the peak takes a few hundred, once.
+    assert peaks[3] - max(peaks[1:3]) < 4 * num_requests / 4
 
 
 @pytest.mark.parametrize("caching", [False, True], ids=["plain", "caching"])
@@ -383,7 +380,3 @@ def test_a_step_does_not_cost_more_when_many_requests_have_ended(caching):
         return num_calls / result.steps
 
     assert calls_a_step(4000) == pytest.approx(calls_a_step(1000), rel=0.05)
-
-
-def test_every_step_takes_a_second_in_these_tests():
-    assert EVERY_STEP_1_SECOND.step_seconds(num_prefill_tokens=9, num_context_tokens=9, num_swapped_bytes=9) == 1

@@ -16,8 +16,8 @@ from refimpl.simulation.workload import (
     chat,
     parallel_sampling,
     poisson,
-    sharegpt_like,
     shared_system_prompt,
+    sharegpt_like,
 )
 
 FIXED = {"prompt": Lengths(10), "output": Lengths(5)}
