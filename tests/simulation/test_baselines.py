@@ -75,7 +75,7 @@ def test_free_memory_in_pieces_too_small_is_of_no_use():
 
 def test_max_by_hand():
     result = simulate("max", 10, [request(0.0, 2, 2)] * 3, max_model_len=4)
-    # Two pieces of 4 and 2 slots left over, of no use while the third request waits. A request ends with 3 slots filled.
+    # Two pieces of 4, and 2 slots left over that are of no use while the third request waits. In the end 3 are filled.
     used, reserved, internal, external = (2 + 2) + (3 + 3) + 2 + 3, 2 + 0 + 1 + 0, 2 + 2 + 1 + 1, 2 + 2
     assert result.steps == 4
     assert dataclasses.astuple(result.memory)[:4] == pytest.approx(
