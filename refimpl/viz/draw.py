@@ -10,8 +10,9 @@ from refimpl.viz.memory import memory
 from refimpl.viz.owners import Block
 from refimpl.viz.pool import pool
 from refimpl.viz.sheet import Picture
+from refimpl.viz.sweep import sweep
 from refimpl.viz.tables import tables
 from refimpl.viz.timeline import timeline
 from refimpl.viz.waste import waste
 
-__all__ = ["Block", "Picture", "attention_gather", "compare", "memory", "pool", "tables", "timeline", "waste"]
+__all__ = ["Block", "Picture", "attention_gather", "compare", "memory", "pool", "sweep", "tables", "timeline", "waste"]

@@ -36,6 +36,14 @@ DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))  # of the arro
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """A block of a recording, which knows its device from the pool that it is in."""
+
+    device: str
+    block_number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """One entry of a block table."""
 
@@ -131,7 +139,8 @@ def _read(source: Any) -> tuple[Mapping[Any, Any], dict[Any, int], list[tuple[in
         )
     found: dict[Any, Any] = {}
     for pool in (source.gpu, source.cpu):
-        found |= {name: [(pool.device, block) for block in table] for name, table in pool.tables.items()}
+        for name, table in pool.tables.items():
+            found[name] = [Placed(pool.device, block.block_number) for block in table]
     return found, dict(source.num_tokens), list(source.blocks_to_copy), source.block_size
 
 
@@ -166,12 +175,11 @@ def _holders(found: Iterable[Table], copies: Iterable[tuple[int, int]]) -> dict[
 
 
 def _link(index: int, entry: Any, num_tokens: int | None, block_size: int | None) -> Link:
-    pair: tuple[Any, Any] = entry if isinstance(entry, tuple) else (getattr(entry, "device", "GPU"), entry)
-    device, block = pair
+    device = getattr(entry, "device", "GPU")
     filled = None
     if num_tokens is not None and block_size is not None:
         filled = min(block_size, max(0, num_tokens - index * block_size))
-    return Link(index, str(getattr(device, "name", device)), int(getattr(block, "block_number", block)), filled)
+    return Link(index, str(getattr(device, "name", device)), int(getattr(entry, "block_number", entry)), filled)
 
 
 def _describe(state: Map) -> list[str]:
@@ -345,7 +353,7 @@ def _legend(state: Map, *, arrows: bool) -> list[tuple[Key, str]]:
         entries.append((shared_key, "physical block in n tables"))
     if state.copies:
         entries.append(
-            (_copy_key, "copied before the step computes") if arrows else (_copied_key, "block m copied to n")
+            (_copy_key, "copied before the step computes") if arrows else (_copied_key, "block m is copied to n first")
         )
     return entries
 

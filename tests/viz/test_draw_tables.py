@@ -1,5 +1,8 @@
 """The picture of block tables: every link, how far blocks are filled, what is shared and what is copied."""
 
+from types import SimpleNamespace
+from typing import NamedTuple
+
 import pytest
 from looks import LearnersBlock, has_colour, pixels
 
@@ -62,6 +65,30 @@ def test_a_manager_with_a_swapped_sequence_and_live_lengths():
         "A (seq 0), 5 tokens: 0 → block 5, 1 → block 4 (1 of 4)",
         "B (swapped), 5 tokens: 0 → CPU block 2, 1 → CPU block 1 (1 of 4)",
     ]
+
+
+def test_a_recorded_step_brings_its_lengths_and_copies():
+    block = LearnersBlock(1)
+    step = SimpleNamespace(
+        gpu=SimpleNamespace(device="GPU", tables={"a": (block,)}),
+        cpu=SimpleNamespace(device="CPU", tables={"b": (block,)}),
+        num_tokens={"a": 3, "b": 4},
+        blocks_to_copy=((0, 1),),
+        block_size=4,
+    )
+    assert tables(step).describe().splitlines()[1:] == [
+        "a, 3 tokens: 0 → block 1 (3 of 4)",
+        "b, 4 tokens: 0 → CPU block 1",
+        "Copy: block 0 to block 1",
+    ]
+
+
+def test_a_learners_block_may_be_a_tuple():
+    class Block(NamedTuple):
+        block_number: int
+        ref_count: int
+
+    assert "A: 0 → block 7" in tables({"A": [Block(7, 1)]}).describe()
 
 
 def test_gpu_block_3_and_cpu_block_3_are_not_one_block():

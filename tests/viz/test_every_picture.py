@@ -67,6 +67,9 @@ PICTURES = {
     "timeline of 5": lambda: draw.timeline(some_steps(5), title="Five steps"),
     "timeline of 500": lambda: draw.timeline(some_steps(500)),
     "waste": lambda: draw.waste({"max length": SHARES, "a policy with a name of many letters": SHARES | {"used": 0.3}}),
+    "sweep": lambda: draw.sweep(
+        "block_size", {"8": {"waste": 0.02, "tokens/s": 240}, "16": {"waste": 0.04, "tokens/s": 251.5}}
+    ),
     "attention_gather": lambda: draw.attention_gather([7, 2, 5, 6], 35, 16),
     "compare numbers": lambda: draw.compare([1, 2.25, 3], [1, 2.5, 3, 4]),
     "compare tables": lambda: draw.compare({"A": [1], "B": []}, {"A": [2], "C": [3]}),
