@@ -106,7 +106,7 @@ def test_the_player_plays_and_steps_by_keyboard(page: Any, course: Path) -> None
     player.locator(".widget-play button").first.press("Enter")
     expect(line).to_contain_text("Step 14 of 14", timeout=RAN)
     text = player.inner_text()
-    assert "Swapped: chat-2" in text
+    assert "Swapped: chat-1, chat-2" in text
     assert "C (chat-2)" in text
     alt = player.locator(".refimpl-live img").get_attribute("alt")
     assert "C holds" in alt
