@@ -49,10 +49,11 @@ class Living:
 class PoolExplorer:
     """Buttons to add, append, fork, free and swap over one block manager, with the effect drawn.
 
-    What a button does a method does, too, and returns as a sentence, so that a plain cell beside the explorer shows in
-    text what its buttons show::
+    What a button does a method does, too, and returns as a sentence. In a notebook it stands at the end of a cell,
+    which asserts what a reader is to see in it, and a plain cell beside it shows in text what its buttons show::
 
         explorer = PoolExplorer(BlockSpaceManager(block_size=4, num_gpu_blocks=8, num_cpu_blocks=0))
+        assert explorer.manager.get_num_free_gpu_blocks() == 8
         explorer
 
         print(explorer.add(num_tokens=9))
@@ -336,5 +337,5 @@ def _what_append_did(before: list[int], after: list[int], pairs: Pairs) -> str:
     if len(after) > len(before):
         return f"block {after[-1]} is new"
     if after[-1] != before[-1]:
-        return f"block {before[-1]} is full, and gives way to {after[-1]}, which has the same content"
+        return f"block {after[-1]} takes the place of block {before[-1]}"
     return f"the token has room in block {after[-1]}"

@@ -37,9 +37,11 @@ def test_shared_blocks_name_their_owners_and_a_copy_both_ends():
     assert text[-2:] == ["Shared: block 7 by A and B", "Copy: block 5 to block 3"]
 
 
-def test_a_copy_changes_the_picture_with_arrows_and_the_one_in_rows():
-    for found in ({"A": [7, 5], "B": [7, 3]}, {"A": range(20, 60), "B": [3]}):
-        assert tables(found, copies=[(20, 3)]).png() != tables(found).png()
+def test_a_copy_is_drawn_from_its_source_with_arrows_and_in_rows():
+    """Of two copies on the same blocks, with the same legend, each has a picture of its own."""
+    for found, sources in (({"A": [7, 5], "B": [7, 3]}, (7, 5)), ({"A": range(20, 60), "B": [3]}, (20, 21))):
+        first, second = (tables(found, copies=[(source, 3)]).png() for source in sources)
+        assert first != second
 
 
 def test_a_copys_source_that_nobody_holds_any_more_is_drawn():

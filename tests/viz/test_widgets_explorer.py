@@ -52,6 +52,21 @@ def test_prompts_of_the_same_text_share_their_blocks():
     assert "Shared: block 0 by A and B" in explored.describe()
 
 
+def test_a_prompt_longer_than_another_of_the_same_text_shares_its_beginning():
+    explored = explorer(enable_caching=True)
+    explored.add(8, same_text=True)
+    assert explored.add(12, same_text=True).endswith("in blocks 0 → 1 → 2")
+
+
+def test_the_box_beside_the_button_says_whether_the_text_is_the_same():
+    explored = explorer(enable_caching=True)
+    (same,) = (widget for widget in explored.widget.children[1].children if said(widget) == "same text as before")
+    same.value = True
+    for _ in range(2):
+        press(explored, "Add request")
+    assert "Shared: block 0 by A and B" in explored.describe()
+
+
 def test_prompts_of_different_text_share_nothing():
     explored = explorer(enable_caching=True)
     explored.add(8)
@@ -65,6 +80,24 @@ def test_blocks_that_keep_their_content_are_shown_as_cached():
     explored.free("A")
     assert "Free, content kept (cached): 0 to 1" in explored.describe()
     assert explored.add(8, same_text=True).endswith("in blocks 0 → 1")
+
+
+def test_the_content_used_last_is_kept_longest():
+    explored = explorer(num_gpu_blocks=4, enable_caching=True)
+    explored.add(4)
+    explored.add(4)
+    explored.free("B")
+    explored.free("A")
+    explored.add(12)
+    assert "Free, content kept (cached): 1\n" in explored.describe()
+
+
+def test_a_token_that_fills_a_block_is_computed_content_too():
+    explored = explorer(enable_caching=True)
+    explored.add(7)
+    explored.append("A")
+    explored.free("A")
+    assert "Free, content kept (cached): 0 to 1" in explored.describe()
 
 
 def test_fork_and_free_say_what_they_take_and_give_back():
@@ -184,6 +217,16 @@ def test_every_button_does_what_the_method_does():
     assert explored._pick.value == "A"
 
 
+def test_the_pick_stays_as_long_as_its_sequence():
+    explored = explorer()
+    explored.add(4)
+    explored.add(4)
+    explored._pick.value = "B"
+    explored.add(4)
+    assert explored._pick.options == ("A", "B", "C")
+    assert explored._pick.value == "B"
+
+
 def test_the_latest_line_stands_first_and_the_ones_before_in_the_log():
     explored = explorer()
     explored.add(4)
@@ -238,6 +281,14 @@ def test_a_manager_that_raises_something_odd_is_told_of_and_goes_on(method, monk
     assert explored.add(5) == "add 5 tokens: the manager failed. IndexError: list index out of range"
     monkeypatch.undo()
     assert "A has 5 tokens" in explored.add(5)
+
+
+def test_an_error_without_words_is_told_by_its_name(monkeypatch):
+    def fails(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(Odd, "allocate", fails, raising=False)
+    assert PoolExplorer(Odd(BLOCK_SIZE, 8, 8)).add(5) == "add 5 tokens: the manager failed. AssertionError"
 
 
 @pytest.mark.parametrize("wrong", [raises, returns_none])

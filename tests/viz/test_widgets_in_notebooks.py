@@ -141,3 +141,11 @@ def test_F14_the_fix_stands_where_the_widget_would(monkeypatch, capsys):
     monkeypatch.setattr(widgets_base, "display", lambda data, **_: shown.append(data))
     widgets_base.show(widgets_base.live_box([]), "A player", "no picture", "words")
     assert shown[0]["text/plain"] == "A player. the fix"
+
+
+def test_words_that_look_like_html_are_left_as_words(monkeypatch):
+    shown = []
+    monkeypatch.setattr(widgets_base, "display", lambda data, **_: shown.append(data))
+    widgets_base.show(widgets_base.live_box([]), "A player", "no picture", "<b>bold</b>")
+    assert shown[-1]["text/plain"] == "<b>bold</b>"
+    assert "<pre>&lt;b&gt;bold&lt;/b&gt;</pre>" in shown[-1]["text/html"]

@@ -2,13 +2,15 @@
 
 import re
 import time
+from types import SimpleNamespace
 
+import ipywidgets
 import matplotlib.pyplot as plt
 import pytest
 from recorded import run
 
-from refimpl.simulation.recording import Step
-from refimpl.viz import draw
+from refimpl.simulation.recording import Recorder, Step
+from refimpl.viz import draw, widgets_base
 from refimpl.viz.draw import Picture
 from refimpl.viz.widgets import StepPlayer
 from refimpl.viz.widgets_base import MOST_DRAWN, PictureView
@@ -86,6 +88,35 @@ def test_the_step_buttons_stop_at_both_ends(swapping):
     assert player.place == len(swapping)
 
 
+def test_the_play_button_drives_the_slider_from_the_step_shown_first_to_the_last(swapping, monkeypatch):
+    linked = []
+    monkeypatch.setattr(ipywidgets, "jslink", lambda *ends: linked.append(ends))
+    player = StepPlayer(swapping, start=5)
+    assert (player._play.value, player._play.min, player._play.max) == (5, 1, len(swapping))
+    assert linked == [((player._play, "value"), (player._slider, "value"))]
+
+
+def test_what_is_left_in_the_notebook_is_of_the_step_that_is_shown(swapping, monkeypatch):
+    place = place_of(swapping, "swapped_out")
+    shown = []
+    monkeypatch.setattr(widgets_base, "display", lambda data, **more: shown.append((data, more)))
+    StepPlayer(swapping, start=place)._ipython_display_()
+    (line, _), (picture, about), (words, _) = shown
+    assert f"at step {place}. " in line["text/plain"]
+    assert picture["image/png"]
+    assert about["metadata"]["image/png"]["alt"] in words["text/plain"]
+    assert words["text/plain"] == StepPlayer(swapping).describe(place)
+
+
+def test_steps_recorded_later_are_not_in_a_player_made_before():
+    scheduler = SimpleNamespace(waiting=[], running=[], swapped=[], block_manager=None)
+    recorder = Recorder(scheduler)
+    recorder.steps += run(8, 0, {"a": 4}, num_steps=2)
+    player = StepPlayer(recorder)
+    recorder.steps += run(8, 0, {"a": 4}, num_steps=1)
+    assert len(player.steps) == 2
+
+
 @pytest.mark.parametrize("place", [0, 15, -1])
 def test_a_step_that_is_none_is_refused_and_nothing_changes(swapping, place):
     player = StepPlayer(swapping, start=5)
@@ -122,6 +153,12 @@ def test_pictures_are_remembered_but_not_without_end():
     for place in range(1, 2 * MOST_DRAWN):
         view.show(draw.pool(place, {}))
     assert len(view._drawn) == MOST_DRAWN
+
+
+def test_a_sentence_in_place_of_a_picture_is_text():
+    view = PictureView()
+    view.show("TypeError: <class 'list'>")
+    assert "TypeError: &lt;class" in view.widget.value
 
 
 def test_a_step_of_256_blocks_is_drawn_in_time():
@@ -166,6 +203,20 @@ def test_letters_stay_with_a_sequence_from_step_to_step():
 def test_the_first_of_several_sequences_keeps_the_letter_of_its_prompt():
     letters = letters_of(run(40, 0, {"chat": 9}, num_steps=3, n=3))
     assert letters == {"chat": "A", "chat.0": "A", "chat.1": "B", "chat.2": "C"}
+
+
+def test_a_sequence_without_a_table_that_has_not_ended_keeps_its_letter():
+    """A preempted one that is to be recomputed."""
+    tables = [("chat-0", "chat-1"), ("chat-1", "chat-2"), ("chat-0", "chat-2")]
+    steps = [
+        SimpleNamespace(
+            gpu=SimpleNamespace(tables=dict.fromkeys(names)),
+            cpu=SimpleNamespace(tables={}),
+            num_tokens={"chat-0": 4, "chat-2": 4},
+        )
+        for names in tables
+    ]
+    assert letters_of(steps) == {"chat-0": "A", "chat-1": "B", "chat-2": "C"}
 
 
 def test_a_letter_is_given_again_when_its_sequence_has_ended():
