@@ -17,6 +17,7 @@ from refimpl.device.sparse_attention import DecodePlan, plan_decode, pool_rows, 
 
 BACKENDS = ("auto", "torch", "triton")
 _QUERY_CHUNK = 512  # query tokens of a prompt at a time, so that masks take memory linear in the context
+_FEW_PAIRS = 1 << 16  # of a query token and a key: up to here torch's flash attention is the slower way on a CPU
 
 
 class AttentionMetadata:
@@ -244,7 +245,8 @@ def paged_prefill_attention(
     keys, values = _contexts(key_cache, metadata), _contexts(value_cache, metadata)
     of_each = (query.split(metadata.query_lens), outputs.split(metadata.query_lens), keys, values)  # type: ignore[no-untyped-call]
     for queries, output, seq_keys, seq_values in zip(*of_each, strict=True):
-        _attend_causally(queries, seq_keys, seq_values, scale, metadata, output)
+        if len(queries):
+            _attend_causally(queries, seq_keys, seq_values, scale, metadata, output)
     return outputs
 
 
@@ -263,23 +265,38 @@ def _attend_causally(
     query: Tensor, keys: Tensor, values: Tensor, scale: float | None, metadata: AttentionMetadata, output: Tensor
 ) -> None:
     """One sequence: query and output [query_len, num_heads, head_dim], keys [num_kv_heads, context_len, head_dim]."""
-    dtype = torch.float32 if query.device.type == "cpu" else query.dtype
-    keys, values = keys[None].to(dtype), values[None].to(dtype)
-    whole = len(query) == keys.shape[2]  # no part of it is cached: the plain causal case, which needs no mask
-    chunk = max(len(query), 1) if whole else _QUERY_CHUNK
-    for start in range(0, len(query), chunk):
-        queries = query[start : start + chunk].to(dtype).transpose(0, 1)[None]
-        end = keys.shape[2] - len(query) + start + queries.shape[2]  # no query of this chunk sees a key from here on
+    on_cpu = query.device.type == "cpu"
+    dtype = torch.float32 if on_cpu else query.dtype
+    query, keys, values = query.to(dtype).transpose(0, 1), keys.to(dtype), values.to(dtype)
+    query_len, context_len = query.shape[1], keys.shape[1]
+    if on_cpu and query_len * context_len <= _FEW_PAIRS:
+        mask = metadata.mask(query_len, context_len, dtype)
+        output.copy_(_attend_plainly(query, keys, values, scale, mask).transpose(0, 1))
+        return
+    whole = query_len == context_len  # no part of it is cached: the plain causal case, which needs no mask
+    chunk = query_len if whole else _QUERY_CHUNK
+    for start in range(0, query_len, chunk):
+        queries = query[:, start : start + chunk]
+        end = context_len - query_len + start + queries.shape[1]  # no query of this chunk sees a key from here on
         attended = functional.scaled_dot_product_attention(
-            queries,
-            keys[:, :, :end],
-            values[:, :, :end],
-            attn_mask=None if whole or queries.shape[2] == 1 else metadata.mask(queries.shape[2], end, dtype),
+            queries[None],
+            keys[None, :, :end],
+            values[None, :, :end],
+            attn_mask=None if whole or queries.shape[1] == 1 else metadata.mask(queries.shape[1], end, dtype),
             is_causal=whole,
             scale=scale,
             enable_gqa=True,
         )
         output[start : start + chunk] = attended[0].transpose(0, 1)
+
+
+def _attend_plainly(query: Tensor, keys: Tensor, values: Tensor, scale: float | None, mask: Tensor) -> Tensor:
+    """Two products around a softmax, heads first in all: [num_heads, query_len, head_dim]."""
+    num_heads, _, head_dim = query.shape
+    keys, values = (x.repeat_interleave(num_heads // len(keys), dim=0) for x in (keys, values))
+    scale = head_dim**-0.5 if scale is None else scale
+    scores = torch.baddbmm(mask.expand(num_heads, -1, -1), query, keys.transpose(1, 2), alpha=scale)
+    return torch.bmm(scores.softmax(dim=-1), values)
 
 
 def _used_blocks(block_tables: Tensor, context_lens: Tensor, num_blocks: int, block_size: int) -> Tensor:

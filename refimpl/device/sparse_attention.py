@@ -79,7 +79,7 @@ class DecodePlan:
 class MergePlan:
     """How the parts of each sequence come together; a row is what one head got from one part.
 
-    num_parts: [num_seqs, num_heads, most parts of a sequence], the shape in which shares are worked out. rows:
+    shape: [num_seqs, num_heads, most parts of a sequence], in which shares are worked out. rows:
     [num_parts * num_heads], the rows in the order of sequence, head, part. places: the same rows in that shape, laid
     flat. row_starts: [num_seqs * num_heads], where those of each head of a sequence begin.
     """

@@ -15,10 +15,14 @@ _BATCH_HINT = 32  # rows of input that the layout is chosen for; measured to be 
 
 
 class Linear:
-    """`x @ weight.T`, for a weight [out_features, in_features], or silu of it.
+    """`x @ weight.T`, for a weight [out_features, in_features], and what a model does to it next in the same pass.
 
-    >>> Linear(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))(torch.tensor([[1.0, 10.0]])).tolist()
-    [[21.0, 43.0]]
+    silu: apply it to the product.
+
+    >>> linear = Linear(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    >>> x, other = torch.tensor([[1.0, 10.0]]), torch.tensor([[2.0, 100.0]])
+    >>> linear(x).tolist(), linear.times(x, other).tolist(), linear.plus(x, other).tolist()
+    ([[21.0, 43.0]], [[42.0, 4300.0]], [[23.0, 143.0]])
     """
 
     def __init__(self, weight: Tensor, *, silu: bool = False) -> None:
@@ -37,6 +41,18 @@ class Linear:
             return product
         product = functional.linear(x, self._weight)
         return functional.silu(product) if self._silu else product
+
+    def times(self, x: Tensor, other: Tensor) -> Tensor:
+        """The product, element by element times `other`, [num_tokens, out_features]."""
+        return self._combined(x, other, "mul") if self._packed else self(x) * other
+
+    def plus(self, x: Tensor, other: Tensor) -> Tensor:
+        """The product plus `other`, [num_tokens, out_features]."""
+        return self._combined(x, other, "add") if self._packed else self(x) + other
+
+    def _combined(self, x: Tensor, other: Tensor, how: str) -> Tensor:
+        combined: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, self._weight, None, how)
+        return combined
 
 
 def _can_be_packed(weight: Tensor) -> bool:

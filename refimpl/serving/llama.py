@@ -119,7 +119,7 @@ class _Layer:
     def forward(
         self, hidden: Tensor, rotation: Tensor, step: StepInput, cache: KVCache, *, only_last_tokens: bool = False
     ) -> Tensor:
-        """[num_tokens, hidden_size] to the same, perhaps in place.
+        """[num_tokens, hidden_size] to the same.
 
         Args:
             hidden: padded as the step is.
@@ -138,10 +138,9 @@ class _Layer:
         attended = attention(query, cache.key_cache(self._index), cache.value_cache(self._index), metadata).flatten(1)
         if len(attended) < len(hidden):
             attended = functional.pad(attended, (0, 0, 0, len(hidden) - len(attended)))
-        hidden += self._o_proj(attended)
+        hidden = self._o_proj.plus(attended, hidden)
         normalised = _normalised(hidden, self._norm_floor)
-        hidden += self._down_proj(self._gate_proj(normalised).mul_(self._up_proj(normalised)))
-        return hidden
+        return self._down_proj.plus(self._up_proj.times(normalised, self._gate_proj(normalised)), hidden)
 
     def _write(self, hidden: Tensor, rotation: Tensor, step: StepInput, cache: KVCache) -> Tensor:
         """Put the new tokens' keys and values into the cache; their queries, [step.num_tokens, num_heads, head_dim]."""

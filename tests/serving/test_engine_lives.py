@@ -40,7 +40,7 @@ def test_a_prompt_that_is_cached_whole_leaves_something_to_compute(tiny_model, a
     run(engine)
     forward, computed = tiny_model.network.forward, []
     monkeypatch.setattr(
-        tiny_model.network, "forward", lambda step, cache: computed.append(len(step.token_ids)) or forward(step, cache)
+        tiny_model.network, "forward", lambda step, cache: computed.append(step.num_tokens) or forward(step, cache)
     )
     add(engine, [ask], 1)
     outputs = run(engine)
