@@ -81,6 +81,18 @@ def test_equal_prompts_of_one_step_are_computed_once():
     assert result.seconds == 1 + (9 + 1) * 0.5
 
 
+def test_the_last_block_of_a_prompt_is_always_computed():
+    workload = [request(0.0, [(1, 8)], 1), request(0.0, [(1, 8)], 1), request(9.0, [(1, 8)], 1)]
+    assert make_simulator(16, caching=True).run(workload).cached_prompt_tokens == 4 + 4
+
+
+def test_the_attention_of_a_prompt_is_paid_for_behind_what_is_cached():
+    model = CostModel(1.0, 0.0, 0.0, 0.0, 0.0, kv_bytes_per_token=1, seconds_per_prefill_pair=0.5)
+    workload = [request(0.0, [(1, 6)], 1), request(50.0, [(1, 6)], 1)]
+    result = make_simulator(16, cost_model=model, caching=True).run(workload)
+    assert result.busy_seconds == (1 + 0.5 * (1 + 2 + 3 + 4 + 5 + 6)) + (1 + 0.5 * (5 + 6))
+
+
 def test_a_chat_turn_hits_the_answer_before_it():
     first = request(0.0, [(1, 6)], 7, answer=2)
     second = request(100.0, [(1, 6), (2, 7), (3, 5)], 1)
@@ -91,14 +103,14 @@ def test_a_chat_turn_hits_the_answer_before_it():
 
 
 def test_branches_do_not_generate_the_same_tokens():
-    """Else prefix caching would merge them: 2 branches of 1 + 2 blocks."""
+    """Else prefix caching would merge them: 3 branches of 1 + 2 blocks."""
     seen = []
     simulator = make_simulator(16, caching=True)
     simulator.run(
-        [request(0.0, 4, 9, n=2, answer=5)],
+        [request(0.0, 4, 9, n=3, answer=5)],
         on_step=lambda scheduler, outputs, now: seen.append(16 - scheduler.block_manager.get_num_free_gpu_blocks()),
     )
-    assert max(seen) == 1 + 2 * 2
+    assert max(seen) == 1 + 3 * 2
 
 
 def test_swapped_bytes_are_counted_and_take_time():
@@ -126,6 +138,14 @@ def test_a_preempted_request_got_its_first_token_once():
     result = make_simulator(4).run([request(0.0, 8, 3), request(0.0, 8, 3)])
     assert result.time_to_first_token_mean == 1.0
     assert result.time_per_output_token_mean == (1.0 + 2.0) / 2  # 2 seconds for 2 tokens, and 4
+
+
+def test_a_request_that_has_to_make_room_for_itself():
+    """Its last block has room; the block manager wants a free block nevertheless, and there is none."""
+    result = make_simulator(4).run([request(0.0, 14, 2)])
+    assert (result.finished, result.preemptions_recompute, result.steps) == (1, 1, 2)
+    outgrown = make_simulator(4).run([request(0.0, 16, 3)])
+    assert (outgrown.finished, outgrown.ignored, outgrown.preemptions_recompute) == (0, 1, 1)
 
 
 def test_the_clock_jumps_to_the_next_arrival_and_starts_with_the_first():
