@@ -18,12 +18,25 @@ from refimpl.simulation.baselines import reserve_max_len, reserve_oracle, reserv
 from refimpl.simulation.cost_model import GPU_OPT_13B_A100, CostModel
 from refimpl.simulation.results import MemoryShares, SimulationResult
 from refimpl.simulation.simulator import OnStep, Simulator
-from refimpl.simulation.workload import Span, WorkloadRequest, parallel_sampling, sharegpt_like
+from refimpl.simulation.workload import (
+    Lengths,
+    Span,
+    Workload,
+    WorkloadRequest,
+    parallel_sampling,
+    poisson,
+    sharegpt_like,
+)
 
 NUM_SLOTS = 15_700  # 12 GB at 0.8 MB a token: PagedAttention paper (SOSP 2023), table 1
 MAX_MODEL_LEN = 2048  # of OPT
 CONTIGUOUS = {"maximum": reserve_max_len, "power of two": reserve_power_of_two, "oracle": reserve_oracle}
 """What is reserved in one piece -> what makes the manager, in the order of figure 2 of the paper."""
+
+FIGURE_2 = {"maximum": 0.204, "power of two": 0.268, "oracle": 0.382, "blocks of 16": 0.963}
+"""The paper's figure 2: share of the memory that holds tokens."""
+FIGURE_13A = {"maximum": 7.00, "power of two": 9.81, "oracle": 13.62, "blocks of 16": 30.42}
+"""The paper's figure 13a: requests at once, OPT-13B and ShareGPT at 2 requests a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +113,20 @@ def paging_config(block_size: int = 16) -> CacheConfig:
     return CacheConfig(block_size, num_gpu_blocks=NUM_SLOTS // block_size, num_cpu_blocks=0)
 
 
+def reserving(policy: str, num_requests: int = 120, *, seed: int = 0) -> Served:
+    """Serve the requests of `paging` out of contiguous memory; `policy` is a key of CONTIGUOUS."""
+    config = paging_config(block_size=1)  # a piece is reserved to the slot
+    simulator = _simulator(config, CONTIGUOUS[policy](config, _limits()))
+    return serve(sharegpt_like(num_requests, 4.0, seed=seed), simulator)
+
+
 def four_policies(num_requests: int = 120, *, seed: int = 0) -> dict[str, Served]:
     """Serve the same requests out of the same memory, handed out in four ways.
 
     Returns:
         The policy -> what came out, in the order of figure 2 of the PagedAttention paper.
     """
-    config = paging_config(block_size=1)  # contiguous memory is reserved to the slot
-    served = {}
-    for name, make_manager in CONTIGUOUS.items():
-        simulator = _simulator(config, make_manager(config, _limits()))
-        served[name] = serve(sharegpt_like(num_requests, 4.0, seed=seed), simulator)
+    served = {policy: reserving(policy, num_requests, seed=seed) for policy in CONTIGUOUS}
     return served | {"blocks of 16": paging(num_requests, seed=seed)}
 
 
@@ -178,33 +194,41 @@ def _questions(system_tokens: int, num_requests: int, *, own_first: bool) -> Ite
         yield WorkloadRequest(0.0, tuple(own + system if own_first else system + own), ANSWER_LEN)
 
 
-def crowded(
-    num_gpu_blocks: int = 981,
-    num_requests: int = 60,
+def squeeze(
+    workload: Iterable[WorkloadRequest],
+    num_gpu_blocks: int,
     *,
-    n: int = 4,
-    max_num_seqs: int = 256,
-    preemption_mode: str | None = None,
-    policy: str = "fcfs",
-    on_step: OnStep | None = None,
     cost_model: CostModel = GPU_OPT_13B_A100,
+    on_step: OnStep | None = None,
+    **limits: Any,
 ) -> SimulationResult:
-    """Serve requests for `n` answers each that all arrive at once: sequences grow, and somebody has to make room.
+    """Serve a workload that outgrows a pool of so many blocks of 16, with all the swap space that it can use.
 
     Args:
+        workload: what arrives; `SUMMARIES`, `four_answers()`.
         num_gpu_blocks: size of the pool, which is what gpu_memory_utilization sets.
-        num_requests: how many.
-        n: answers to each.
-        max_num_seqs, preemption_mode, policy: as in SchedulerConfig.
+        cost_model: what a step costs; `SLOW_SWAP`, say.
         on_step: as of `Simulator.run`.
-        cost_model: what a step costs.
+        limits: flags of SchedulerConfig: max_num_seqs, preemption_mode, policy.
     """
-    config = CacheConfig(16, num_gpu_blocks=num_gpu_blocks, num_cpu_blocks=4 * num_gpu_blocks)
-    limits = SchedulerConfig(
-        max_model_len=MAX_MODEL_LEN, max_num_seqs=max_num_seqs, preemption_mode=preemption_mode, policy=policy
-    )
-    workload = parallel_sampling(num_requests, math.inf, n=n)
-    return Simulator(config, limits, cost_model).run(workload, on_step=on_step)
+    config = CacheConfig(num_gpu_blocks=num_gpu_blocks, num_cpu_blocks=20 * num_gpu_blocks)
+    scheduler_config = SchedulerConfig(max_model_len=MAX_MODEL_LEN, **limits)
+    return Simulator(config, scheduler_config, cost_model).run(workload, on_step=on_step)
+
+
+SUMMARIES = poisson(12, math.inf, prompt=Lengths(1500), output=Lengths(300))
+"""Twelve texts of 1500 tokens to be summed up in 300: 94 blocks of 16 to come in, 113 at the end."""
+
+SLOW_SWAP = dataclasses.replace(
+    GPU_OPT_13B_A100, seconds_per_swapped_byte=10 * GPU_OPT_13B_A100.seconds_per_swapped_byte
+)
+"""The same machine, with a tenth of PCIe's bandwidth between the pools. Many small copies are as slow as that: figure
+19a of the PagedAttention paper has them for small blocks."""
+
+
+def four_answers(*, seed: int = 0) -> Workload:
+    """24 requests for four answers each, with ShareGPT's lengths, all at once: what has to make room is swapped."""
+    return parallel_sampling(24, math.inf, n=4, seed=seed)
 
 
 def _limits() -> SchedulerConfig:
