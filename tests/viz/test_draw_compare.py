@@ -10,14 +10,17 @@ from refimpl.viz import sheet
 from refimpl.viz.draw import compare
 
 
-def ringed(picture: object) -> bool:
-    return has_colour(pixels(picture), sheet.ALARM)
+def num_rings(picture: object) -> int:
+    """Rings around what differs; the legend, which has one more, is there with the first of them."""
+    layers = picture._sheet._layers.items()
+    return max(0, sum(len(shapes) for style, shapes in layers if dict(style).get("edgecolor") == sheet.ALARM) - 1)
 
 
 def test_equal_lists_have_no_ring():
     picture = compare([7, 5, 3], (7, 5, 3))
     assert picture.describe() == "No difference\nyours: 7, 5, 3\ntarget: 7, 5, 3"
-    assert not ringed(picture)
+    assert num_rings(picture) == 0
+    assert not has_colour(pixels(picture), sheet.ALARM)
 
 
 def test_positions_that_differ_and_the_longer_lists_rest():
@@ -30,7 +33,8 @@ def test_positions_that_differ_and_the_longer_lists_rest():
         "At 1: yours 5, target 6",
         "At 2: yours –, target 3",
     ]
-    assert ringed(picture)
+    assert num_rings(picture) == 2
+    assert has_colour(pixels(picture), sheet.ALARM)
 
 
 def test_blocks_are_compared_by_number_and_tensors_by_value():
@@ -65,7 +69,7 @@ def test_tables_are_compared_name_by_name():
 
 
 def test_a_table_that_is_empty_instead_of_missing_is_ringed():
-    assert ringed(compare({"D": []}, {}))
+    assert num_rings(compare({"D": []}, {})) == 1
 
 
 def test_pools_are_compared_block_by_block():
@@ -87,10 +91,10 @@ def manager(num_tokens: int, num_gpu_blocks: int = 6) -> BlockSpaceManager:
 
 
 def test_managers_are_compared_on_both_devices():
-    assert not ringed(compare(manager(5), manager(5)))
+    assert num_rings(compare(manager(5), manager(5))) == 0
     picture = compare(manager(5), manager(9), names={0: "A"})
     assert picture.describe().splitlines()[-1] == "GPU block 3: yours free, target A₂ (ref_count 1)"
-    assert ringed(picture)
+    assert num_rings(picture) == 2, "block 3 on both sides"
 
 
 def test_managers_of_different_sizes_say_so():

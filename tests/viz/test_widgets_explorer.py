@@ -184,6 +184,21 @@ def test_a_sequence_that_is_not_there_is_refused_by_name():
     assert explored.fork("Z").endswith("there is no sequence Z, there are: A")
 
 
+def test_a_sequence_that_was_freed_behind_the_explorers_back_is_refused_in_the_managers_words():
+    explored = explorer()
+    explored.add(5)
+    explored.manager.free(Sequence(0, range(5), BLOCK_SIZE))
+    said = "KeyError: sequence 0 has no block table: allocate its group first"
+    assert explored.free("A") == f"free A: refused. {said}"
+    assert f"A | A | RUNNING | 5 tokens | {said}" in explored.describe()
+
+
+def test_what_is_said_of_a_name_is_text_not_html():
+    explored = explorer()
+    explored.free("<b>")
+    assert "there is no sequence &lt;b&gt;" in explored._heading.value
+
+
 def test_letters_are_used_again_and_run_out_in_words():
     explored = explorer(num_gpu_blocks=40)
     for _ in range(26):

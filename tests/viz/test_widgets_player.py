@@ -1,5 +1,6 @@
 """The step player: what it shows of each step, how it is driven, and what it costs."""
 
+import base64
 import re
 import time
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from refimpl.simulation.recording import Recorder, Step
 from refimpl.viz import draw, widgets_base
 from refimpl.viz.draw import Picture
 from refimpl.viz.widgets import StepPlayer
-from refimpl.viz.widgets_base import MOST_DRAWN, PictureView
+from refimpl.viz.widgets_base import MOST_DRAWN, MOST_ROWS, PictureView, image_html, table_html
 from refimpl.viz.widgets_player import letters_of
 
 SLOW = 0.5  # seconds a redraw may take where others run beside it; alone it takes less than a tenth
@@ -79,13 +80,13 @@ def test_slider_buttons_and_python_move_to_the_same_step(swapping):
     assert "Step 7 of" in player._heading.value
 
 
-def test_the_step_buttons_stop_at_both_ends(swapping):
-    player = StepPlayer(swapping)
-    player._back.click()
-    assert player.place == 1
-    player.go(len(swapping))
-    player._next.click()
-    assert player.place == len(swapping)
+def test_the_step_buttons_stop_at_both_ends(swapping, monkeypatch):
+    """They ask for no step that is none: ipywidgets would print the refusal below the cell."""
+    asked = []
+    monkeypatch.setattr(StepPlayer, "go", lambda _, place: asked.append(place))
+    StepPlayer(swapping)._back.click()
+    StepPlayer(swapping, start=len(swapping))._next.click()
+    assert asked == [1, len(swapping)]
 
 
 def test_the_play_button_drives_the_slider_from_the_step_shown_first_to_the_last(swapping, monkeypatch):
@@ -145,14 +146,33 @@ def test_F15_twenty_steps_leave_no_figure_open_and_each_shows_one_picture(monkey
         assert f"60 blocks, {step.gpu.num_free} free" in alt(player)
     assert plt.get_fignums() == figures == []
     assert len(drawn) == len(set(drawn)) <= len(steps)
+    player._back.click()
+    assert len(drawn) == len(set(drawn)), "drawn a second time on the way back"
     assert capsys.readouterr() == ("", "")
 
 
-def test_pictures_are_remembered_but_not_without_end():
+def test_the_latest_pictures_are_remembered_but_not_without_end():
     view = PictureView()
-    for place in range(1, 2 * MOST_DRAWN):
-        view.show(draw.pool(place, {}))
-    assert len(view._drawn) == MOST_DRAWN
+    pictures = [draw.pool(size, {}) for size in range(1, 2 * MOST_DRAWN)]
+    for picture in pictures:
+        view.show(picture)
+    assert list(view._drawn) == [picture.describe() for picture in pictures[-MOST_DRAWN:]]
+
+
+def test_a_picture_stands_in_the_page_in_its_size_with_its_words_as_text():
+    picture = draw.pool(8, {'<b>"bold"</b>': []})
+    source = base64.b64encode(picture.png(quick=True)).decode()
+    html = image_html(picture)
+    assert f'src="data:image/png;base64,{source}"' in html
+    assert "&lt;b&gt;&quot;bold&quot;&lt;/b&gt;) holds" in html
+    assert f'width="{picture.size[0]}" height="{picture.size[1]}"' in html
+
+
+def test_a_long_table_is_shown_by_its_head_and_what_is_left():
+    rows = [[f"row {number}"] for number in range(MOST_ROWS + 1)]
+    assert table_html(["Head"], rows).count("<td>") == MOST_ROWS
+    assert table_html(["Head"], rows).endswith("<p>and 1 more</p>")
+    assert table_html(["Head"], rows[1:]).endswith("</table>")
 
 
 def test_a_sentence_in_place_of_a_picture_is_text():
@@ -198,6 +218,7 @@ def test_letters_stay_with_a_sequence_from_step_to_step():
     assert "A (chat-0) | GPU" in StepPlayer(steps).describe(1)
     later = [step.number for step in steps if "chat-3" in step.gpu.tables and "chat-0" not in step.gpu.tables]
     assert "D (chat-3) | GPU" in StepPlayer(steps).describe(later[0])
+    assert "D holds" in StepPlayer(steps).describe(later[0])
 
 
 def test_the_first_of_several_sequences_keeps_the_letter_of_its_prompt():
