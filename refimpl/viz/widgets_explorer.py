@@ -296,10 +296,9 @@ class PoolExplorer:
         self._picture.show(attempt(self._draw))
         self._table.value = table_html(HEADS, self._rows()) if self._living else ""
         self._log.value = log_html(self.log[-SHOWN:-1])
-        if tuple(self._pick.options) != tuple(self._living):
-            picked = self._pick.value
-            self._pick.options = tuple(self._living)
-            self._pick.value = picked if picked in self._living else next(iter(self._living), None)
+        picked = self._pick.value
+        self._pick.options = tuple(self._living)
+        self._pick.value = picked if picked in self._living else next(iter(self._living), None)
 
 
 def _button(text: str, act: Callable[[], object]) -> Any:

@@ -8,6 +8,7 @@ import pytest
 
 from refimpl import BlockSpaceManager, Sequence, SequenceGroup
 from refimpl.viz.widgets import PoolExplorer
+from refimpl.viz.widgets_explorer import SHOWN
 
 BLOCK_SIZE = 4
 SLOW = 0.5  # seconds a redraw may take where others run beside it; alone it takes less than a tenth
@@ -32,6 +33,8 @@ def test_a_prompt_is_asked_for_then_allocated():
     assert explored.add(9) == "add 9 tokens: can_allocate says OK. A has 9 tokens in blocks 7 → 6 → 5"
     assert explored.manager.get_num_free_gpu_blocks() == 5
     assert "A holds 3 blocks: 7, 6, 5" in explored.describe()
+    assert explored.add(4).endswith("B has 4 tokens in block 4")
+    assert repr(explored) == explored.describe()
 
 
 def test_a_token_lands_in_the_last_block_in_a_new_one_or_in_a_copy():
@@ -160,7 +163,7 @@ def test_a_token_that_has_room_is_refused_when_nothing_is_free():
     explored.add(7)
     line = explored.append("A")
     assert "refused, can_append_slots says False: it asks for a free block for each running sequence" in line
-    assert "needed or not, 0 GPU blocks are free" in line
+    assert line.endswith("needed or not, 0 GPU blocks are free"), "no word of a watermark that is none"
     assert "A | A | RUNNING | 7 tokens" in explored.describe()
 
 
@@ -249,6 +252,10 @@ def test_the_latest_line_stands_first_and_the_ones_before_in_the_log():
     assert "free A: A let go" in explored._heading.value
     assert "add 4 tokens" in explored._log.value
     assert "free A" not in explored._log.value
+    for _ in range(SHOWN):
+        explored.add(4)
+    assert len(explored._log.value.splitlines()) == SHOWN - 1
+    assert len(explored.log) == SHOWN + 2
 
 
 def test_F15_twenty_presses_leave_no_figure_open_and_show_one_picture(capsys):
@@ -296,6 +303,45 @@ def test_a_manager_that_raises_something_odd_is_told_of_and_goes_on(method, monk
     assert explored.add(5) == "add 5 tokens: the manager failed. IndexError: list index out of range"
     monkeypatch.undo()
     assert "A has 5 tokens" in explored.add(5)
+
+
+def test_a_manager_that_refuses_and_would_have_failed_is_said_to_refuse(monkeypatch):
+    monkeypatch.setattr(Odd, "allocate", raises, raising=False)
+    line = PoolExplorer(Odd(BLOCK_SIZE, 2, 0)).add(20)
+    assert line == "add 20 tokens: refused, can_allocate says NEVER. IndexError: list index out of range"
+
+
+def test_a_manager_is_asked_for_a_slot_with_the_new_token_in_the_sequence(monkeypatch):
+    asked = []
+    answers = BlockSpaceManager.can_append_slots
+
+    def looks(self, group):
+        asked.append([seq.get_len() for seq in group.get_seqs()])
+        return answers(self, group)
+
+    monkeypatch.setattr(Odd, "can_append_slots", looks, raising=False)
+    explored = PoolExplorer(Odd(BLOCK_SIZE, 8, 0))
+    explored.add(5)
+    explored.fork("A")
+    explored.append("B")
+    assert asked == [[5, 6]]
+
+
+def test_an_answer_that_is_none_of_the_three_is_said_to_be_wrong(monkeypatch):
+    monkeypatch.setattr(Odd, "can_allocate", returns_none, raising=False)
+    said = "TypeError: can_allocate returned None, it should be OK, LATER or NEVER of AllocStatus"
+    assert PoolExplorer(Odd(BLOCK_SIZE, 8, 8)).add(5) == f"add 5 tokens: the manager failed. {said}"
+
+
+def test_a_manager_that_moves_the_last_block_is_told_of(monkeypatch):
+    def moves(self, seq):
+        self.block_tables[seq.seq_id][-1].block_number = 5
+        return []
+
+    monkeypatch.setattr(Odd, "append_slots", moves, raising=False)
+    explored = PoolExplorer(Odd(BLOCK_SIZE, 8, 8))
+    explored.add(2)
+    assert explored.append("A") == "append to A: A has 3 tokens; block 5 takes the place of block 7"
 
 
 def test_an_error_without_words_is_told_by_its_name(monkeypatch):

@@ -67,6 +67,7 @@ def test_what_is_shown_as_html_is_said_in_the_description(swapping):
         for cell in re.findall(r"<(?:div|td|strong)>([^<]+)<", value):
             assert cell in player.describe()
     assert alt(player) in player.describe()
+    assert repr(player) == player.describe()
 
 
 def test_slider_buttons_and_python_move_to_the_same_step(swapping):
