@@ -59,6 +59,7 @@ def test_a_swap_is_told_in_words_with_the_blocks_that_move(swapping):
     assert "Swapped: b\n" in text
     assert "b | CPU | " in text
     assert "Swapped out:" not in StepPlayer(swapping).describe(1)
+    assert "GPU to CPU:" not in StepPlayer(swapping).describe(1)
 
 
 def test_what_is_shown_as_html_is_said_in_the_description(swapping):
@@ -67,6 +68,8 @@ def test_what_is_shown_as_html_is_said_in_the_description(swapping):
         for cell in re.findall(r"<(?:div|td|strong)>([^<]+)<", value):
             assert cell in player.describe()
     assert alt(player) in player.describe()
+    decisions = "\n".join(player.steps[player.place - 1].decisions)
+    assert player.describe().endswith(f"\nDecisions:\n{decisions}")
     assert repr(player) == player.describe()
 
 
@@ -117,6 +120,12 @@ def test_steps_recorded_later_are_not_in_a_player_made_before():
     player = StepPlayer(recorder)
     recorder.steps += run(8, 0, {"a": 4}, num_steps=1)
     assert len(player.steps) == 2
+
+
+def test_one_token_is_one_token():
+    player = StepPlayer(run(8, 0, {"a": 5}, num_steps=2))
+    assert player.describe(1).startswith("Step 1 of 2, at 0 s: prefill, 5 tokens\n")
+    assert player.describe(2).startswith("Step 2 of 2, at 0.1 s: decode, 1 token\n")
 
 
 @pytest.mark.parametrize("place", [0, 15, -1])
