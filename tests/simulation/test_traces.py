@@ -43,7 +43,7 @@ def test_an_azure_row_is_a_request_at_its_time_after_the_first(write):
 
 
 def test_no_two_azure_prompts_share_a_token(write):
-    path = write("a.csv", HEADER, *[f"{DAY}46,30,1"] * 3)
+    path = write("a.csv", HEADER, f"{DAY}46,30,1", "", f"{DAY}46,30,1", f"{DAY}46,30,1", "")
     prompts = [request.prompt_token_ids() for request in azure_trace(path)]
     assert [len(prompt) for prompt in prompts] == [30, 30, 30]
     assert not any(set(one) & set(other) for one, other in itertools.combinations(prompts, 2))
@@ -126,6 +126,7 @@ def test_a_bad_azure_file_is_named_with_line_value_and_limit(write, header, rows
 MOONCAKE_FAULTS = [
     ("{broken", "line 1: not JSON: Expecting property name"),
     ("[" * 100_000, "line 1: not JSON: "),
+    (json.dumps([7] * 1000), "line 1: [7, 7, 7, 7, 7"),
     ("[1, 2]", "line 1: [1, 2] must be an object with timestamp, input_length, output_length, hash_ids"),
     ('{"timestamp": 0, "input_length": 5}', "line 1: no output_length, there are 'timestamp, input_length'"),
     (mooncake("0"), "line 1: timestamp is '0', it must be a number of milliseconds"),
