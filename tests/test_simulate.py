@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import os
@@ -194,6 +195,7 @@ BAD = [
     (["--max-num-batched-tokens", 9], "max_num_batched_tokens is 9, it must be max_model_len (2048) or more"),
     (["--requests", -1], "the number of requests is -1, it must be 0 or more"),
     (["--rate", 0], "rate is 0.0 requests a second, it must be above 0"),
+    (["--sweep", "rate=1,0"], "rate is 0.0 requests a second, it must be above 0"),
     (["--workload", "poisson", "--input-len", 0], "the mean length is 0.0 tokens, it must be 1 or more"),
     (["--limit", 3], "limit is 3, and there is no trace to take a part of: give --requests"),
     (["--trace", "AZURE", "--limit", 0], "limit is 0, it must be 1 or more"),
@@ -255,7 +257,11 @@ def test_a_mean_of_nothing_is_null_in_json(capsys):
     assert run["result"]["time_to_first_token_mean"] is None
 
 
-def test_no_bar_is_drawn_where_none_is_wanted(capsys, azure):
+def test_no_bar_is_drawn_where_none_is_wanted(monkeypatch, capsys, azure):
+    """E07."""
+    monkeypatch.setattr("refimpl.simulation.traces._BAR_DELAY", 0.0)
+    assert simulate("--trace", azure) == 0
+    assert azure.name in capsys.readouterr().err
     for flags in (SHORT, ["--trace", azure]):
         assert simulate(*flags, "--disable-tqdm") == 0
         assert capsys.readouterr().err == ""
@@ -328,6 +334,24 @@ def test_the_figure_says_in_words_what_it_shows():
         "preemptions: 0 at 8; 12 at 16",
         "wait, s: – at 8; 123.5 at 16",
     ]
+
+
+def test_a_bar_is_as_long_as_its_number_is_large():
+    from PIL import Image
+
+    from refimpl.viz.sheet import COLOURS
+    from refimpl.viz.sweep import sweep
+
+    def coloured(**numbers):
+        picture = Image.open(io.BytesIO(sweep("a", {value: {"x": x} for value, x in numbers.items()}).png()))
+        colour = bytes.fromhex(COLOURS[1].removeprefix("#"))
+        pixels = picture.convert("RGBA").getcolors(1 << 24)  # a PNG's palette is close to what was drawn
+        return sum(n for n, pixel in pixels if all(abs(pixel[i] - colour[i]) < 16 for i in range(3)))
+
+    full = coloured(b=8)
+    assert full > 1000
+    assert coloured(b=8, c=0, d=None) == full
+    assert coloured(b=8, c=4) == pytest.approx(1.5 * full, rel=0.03)
 
 
 def test_the_figure_grows_with_what_it_shows_and_leaves_no_figure_open():
