@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from refimpl.config import POLICIES, CacheConfig, SchedulerConfig
 from refimpl.engine_args import EngineArgs
 from refimpl.simulation import workload
-from refimpl.simulation.cost_model import GPU_LLAMA2_70B_8XA100, PRESETS, CostModel
+from refimpl.simulation.cost_model import PRESETS, CostModel
 from refimpl.simulation.results import SimulationResult, table
 from refimpl.simulation.simulator import Simulator
 from refimpl.simulation.traces import read_trace
@@ -28,21 +28,6 @@ from refimpl.simulation.workload import Lengths, WorkloadRequest
 GIB = 1 << 30
 MOST_BLOCKS = 10_000_000  # of a pool: a block is an object in this process's memory
 DEFAULT_WORKLOAD = "sharegpt-like"
-
-
-_LLAMA_8B = 8 / 70  # weights of Llama-3.1-8B by those of Llama-2-70B
-GPU_LLAMA3_8B_8XA100 = CostModel(
-    # What Splitwise measured for the 70B model, by the number of weights.
-    seconds_per_step=_LLAMA_8B * GPU_LLAMA2_70B_8XA100.seconds_per_step,
-    seconds_per_prefill_token=_LLAMA_8B * GPU_LLAMA2_70B_8XA100.seconds_per_prefill_token,
-    seconds_per_decode_token=_LLAMA_8B * GPU_LLAMA2_70B_8XA100.seconds_per_decode_token,
-    # 32 layers for 80, with the same 8 KV heads of 128, and a hidden size of 4096 for 8192: Llama 3 paper, table 3.
-    seconds_per_context_token=32 / 80 * GPU_LLAMA2_70B_8XA100.seconds_per_context_token,
-    seconds_per_swapped_byte=GPU_LLAMA2_70B_8XA100.seconds_per_swapped_byte,
-    kv_bytes_per_token=2 * 32 * 8 * 128 * 2,
-    seconds_per_prefill_pair=32 / 80 * 4096 / 8192 * GPU_LLAMA2_70B_8XA100.seconds_per_prefill_pair,
-)
-"""Llama-3.1-8B in float16 on eight A100-80GB, which keep up with the prompts of a Mooncake trace: 128K of context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +51,8 @@ MACHINES = {
     "cpu-smollm2-135m": Machine(PRESETS["cpu-smollm2-135m"], GIB, 0, 8192),
     # 26 GB of weights: PagedAttention paper, table 1; its 12 GB for the cache are what 0.9 of 40 GiB leaves.
     "gpu-opt-13b-a100": Machine(PRESETS["gpu-opt-13b-a100"], 40 * GIB, 26 * 10**9, 2048),
-    "gpu-llama2-70b-8xa100": Machine(GPU_LLAMA2_70B_8XA100, 8 * 80 * GIB, 2 * 70 * 10**9, 4096),
-    "gpu-llama3-8b-8xa100": Machine(GPU_LLAMA3_8B_8XA100, 8 * 80 * GIB, 2 * 8 * 10**9, 131072),
+    "gpu-llama2-70b-8xa100": Machine(PRESETS["gpu-llama2-70b-8xa100"], 8 * 80 * GIB, 2 * 70 * 10**9, 4096),
+    "gpu-llama3-8b-8xa100": Machine(PRESETS["gpu-llama3-8b-8xa100"], 8 * 80 * GIB, 2 * 8 * 10**9, 131072),
 }  # name on the command line -> what it stands for
 
 WORKLOADS: dict[str, Callable[[argparse.Namespace], Iterable[WorkloadRequest]]] = {

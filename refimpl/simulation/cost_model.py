@@ -142,8 +142,23 @@ GPU_LLAMA2_70B_8XA100 = CostModel(
 """Llama-2-70B in float16 on eight A100-80GB, as Splitwise measured it for the Azure traces. 640 GB less 140 GB of
 weights leave room for about 1.3 million tokens of keys and values at 0.9 of the memory."""
 
+_LLAMA_8B = 8 / 70  # weights of Llama-3.1-8B by those of Llama-2-70B
+GPU_LLAMA3_8B_8XA100 = CostModel(
+    # What Splitwise measured for the 70B model, by the number of weights.
+    seconds_per_step=_LLAMA_8B * GPU_LLAMA2_70B_8XA100.seconds_per_step,
+    seconds_per_prefill_token=_LLAMA_8B * GPU_LLAMA2_70B_8XA100.seconds_per_prefill_token,
+    seconds_per_decode_token=_LLAMA_8B * GPU_LLAMA2_70B_8XA100.seconds_per_decode_token,
+    # 32 layers for 80, with the same 8 KV heads of 128, and a hidden size of 4096 for 8192: Llama 3 paper, table 3.
+    seconds_per_context_token=32 / 80 * GPU_LLAMA2_70B_8XA100.seconds_per_context_token,
+    seconds_per_swapped_byte=GPU_LLAMA2_70B_8XA100.seconds_per_swapped_byte,
+    kv_bytes_per_token=2 * 32 * 8 * 128 * 2,
+    seconds_per_prefill_pair=32 / 80 * 4096 / 8192 * GPU_LLAMA2_70B_8XA100.seconds_per_prefill_pair,
+)
+"""Llama-3.1-8B in float16 on eight A100-80GB, which keep up with the prompts of a Mooncake trace: 128K of context."""
+
 PRESETS = {
     "cpu-smollm2-135m": CPU_SMOLLM2_135M,
     "gpu-opt-13b-a100": GPU_OPT_13B_A100,
     "gpu-llama2-70b-8xa100": GPU_LLAMA2_70B_8XA100,
+    "gpu-llama3-8b-8xa100": GPU_LLAMA3_8B_8XA100,
 }  # name on the command line -> prices
