@@ -20,6 +20,8 @@ from refimpl.simulation.cost_model import CostModel, num_attended_pairs
 from refimpl.simulation.results import SimulationResult, Slots, Tally
 from refimpl.simulation.workload import NUM_CONTENTS, WorkloadRequest
 
+_BAR_DELAY = 3.0  # seconds of work before a progress bar appears
+
 OnStep = Callable[[Scheduler, SchedulerOutputs, float], object]
 """Called after each `schedule()`, with the scheduler, its outputs and the time."""
 
@@ -372,5 +374,5 @@ def _bar(progress: bool) -> Iterator[Callable[[], object]]:
         return
     from tqdm.auto import tqdm
 
-    with tqdm(unit=" requests") as bar:
+    with tqdm(unit=" requests", delay=_BAR_DELAY) as bar:
         yield bar.update

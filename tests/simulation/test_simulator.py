@@ -265,10 +265,13 @@ def test_a_scheduler_that_gets_nowhere_is_stopped():
         simulator.run([request(0.0, 5, 3), request(4.0, 5, 3)])
 
 
-def test_a_bar_is_shown_when_it_is_asked_for(capsys):
+def test_a_bar_is_shown_for_long_work_when_it_is_asked_for(capsys, monkeypatch):
+    pytest.importorskip("tqdm", reason="the bar is tqdm's")
+    make_simulator(8).run([request(0.0, 3, 1)] * 3, progress=True)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("refimpl.simulation.simulator._BAR_DELAY", 0.0)
     make_simulator(8).run([request(0.0, 3, 1)] * 3)
     assert capsys.readouterr().err == ""
-    pytest.importorskip("tqdm", reason="the bar is tqdm's")
     make_simulator(8).run([request(0.0, 3, 1)] * 3, progress=True)
     assert "3 requests" in capsys.readouterr().err
 
