@@ -15,10 +15,16 @@ if TYPE_CHECKING:
     from refimpl.block import BlockTable as BlockTable
     from refimpl.block import Device as Device
     from refimpl.block import PhysicalTokenBlock as PhysicalTokenBlock
+    from refimpl.block import distinct_blocks as distinct_blocks
+    from refimpl.block import internal_fragmentation as internal_fragmentation
+    from refimpl.block import kv_bytes_per_block as kv_bytes_per_block
+    from refimpl.block import locate as locate
     from refimpl.block import num_required_blocks as num_required_blocks
     from refimpl.block import share_block_table as share_block_table
+    from refimpl.block import slots as slots
     from refimpl.block_manager import AllocStatus as AllocStatus
     from refimpl.block_manager import BlockSpaceManager as BlockSpaceManager
+    from refimpl.block_manager import num_watermark_blocks as num_watermark_blocks
     from refimpl.checks import CheckResult as CheckResult
     from refimpl.checks import check as check
     from refimpl.config import CacheConfig as CacheConfig
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from refimpl.device.kv_cache import slot_mapping as slot_mapping
     from refimpl.evictor import LRUEvictor as LRUEvictor
     from refimpl.prefix_hash import BlockHash as BlockHash
+    from refimpl.prefix_hash import PrefixKeys as PrefixKeys
     from refimpl.scheduler import PreemptionMode as PreemptionMode
     from refimpl.scheduler import ScheduledSequenceGroup as ScheduledSequenceGroup
     from refimpl.scheduler import Scheduler as Scheduler
@@ -56,6 +63,7 @@ _MODULE_OF = {  # public name -> the module that defines it
     "LRUEvictor": "evictor",
     "PhysicalTokenBlock": "block",
     "PreemptionMode": "scheduler",
+    "PrefixKeys": "prefix_hash",
     "SamplingParams": "sequence",
     "ScheduledSequenceGroup": "scheduler",
     "Scheduler": "scheduler",
@@ -68,10 +76,16 @@ _MODULE_OF = {  # public name -> the module that defines it
     "SequenceStatus": "sequence",
     "UncachedBlockAllocator": "allocator",
     "check": "checks",
+    "distinct_blocks": "block",
+    "internal_fragmentation": "block",
+    "kv_bytes_per_block": "block",
+    "locate": "block",
     "num_required_blocks": "block",
+    "num_watermark_blocks": "block_manager",
     "paged_attention": "device.attention",
     "share_block_table": "block",
     "slot_mapping": "device.kv_cache",
+    "slots": "block",
 }
 
 __all__ = sorted(_MODULE_OF)

@@ -1,4 +1,4 @@
-"""The vocabulary of paged memory: devices, physical blocks, block tables.
+"""The vocabulary of paged memory: devices, physical blocks, block tables, and what follows from them by arithmetic.
 
 A block is bookkeeping only. The keys and values it stands for live in a tensor (`refimpl.device.kv_cache`), at the row
 that `block_number` names. Everything else in the core is built on this file, and it imports nothing of refimpl.
@@ -7,7 +7,8 @@ that `block_number` names. Everything else in the core is built on this file, an
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from itertools import chain
 from typing import TypeAlias
 
 
@@ -80,6 +81,37 @@ class PhysicalTokenBlock:
         )
 
 
+def kv_bytes_per_block(block_size: int, num_layers: int, num_kv_heads: int, head_dim: int, dtype_bytes: int) -> int:
+    """Bytes that one block's keys and values take, over all layers.
+
+    Args:
+        block_size: tokens a block.
+        num_layers: layers of the model, each with keys and values of its own.
+        num_kv_heads: key and value heads a layer; with grouped queries fewer than query heads.
+        head_dim: numbers in one head's key, and in its value.
+        dtype_bytes: bytes a number, such as 2 for bfloat16.
+
+    Raises:
+        ValueError: for a size below 1.
+
+    >>> kv_bytes_per_block(block_size=16, num_layers=32, num_kv_heads=8, head_dim=128, dtype_bytes=2)
+    2097152
+
+    Source: vLLM 0.5.4, `vllm/worker/cache_engine.py`, `CacheEngine.get_cache_block_size`.
+    """
+    sizes = {
+        "block_size": block_size,
+        "num_layers": num_layers,
+        "num_kv_heads": num_kv_heads,
+        "head_dim": head_dim,
+        "dtype_bytes": dtype_bytes,
+    }
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}, it must be 1 or more")
+    return 2 * block_size * num_layers * num_kv_heads * head_dim * dtype_bytes
+
+
 BlockTable: TypeAlias = list[PhysicalTokenBlock]
 """A sequence's map of its memory: entry i holds the tokens i * block_size to (i + 1) * block_size - 1."""
 
@@ -116,3 +148,60 @@ def share_block_table(block_table: BlockTable) -> BlockTable:
     for block in block_table:
         block.ref_count += 1
     return block_table.copy()
+
+
+def distinct_blocks(block_tables: Iterable[BlockTable]) -> list[PhysicalTokenBlock]:
+    """Every block that stands in one of the tables, once, first seen first.
+
+    >>> a, b = (PhysicalTokenBlock(Device.GPU, block_number, block_size=16) for block_number in (3, 5))
+    >>> [block.block_number for block in distinct_blocks([[a, b], [a]])]
+    [3, 5]
+
+    Source: vLLM 0.5.4, `vllm/core/block_manager_v1.py`, `BlockSpaceManagerV1._get_physical_blocks`.
+    """
+    return list(dict.fromkeys(chain.from_iterable(block_tables)))
+
+
+def locate(block_table: BlockTable, position: int, block_size: int) -> tuple[PhysicalTokenBlock, int]:
+    """Where the token at `position` keeps its keys and values: the physical block, and the offset in it.
+
+    Raises:
+        ValueError: for a position that the table has no block for.
+
+    >>> table = [PhysicalTokenBlock(Device.GPU, block_number, block_size=16) for block_number in (7, 1, 3)]
+    >>> locate(table, 20, block_size=16)
+    (PhysicalTokenBlock(device=GPU, block_number=1, ref_count=0), 4)
+
+    Source: vLLM 0.5.4, `vllm/attention/backends/utils.py`, `compute_slot_mapping`.
+    """
+    capacity = len(block_table) * block_size
+    if not 0 <= position < capacity:
+        raise ValueError(f"position {position} has no block: the table's {len(block_table)} hold {capacity} tokens")
+    return block_table[position // block_size], position % block_size
+
+
+def slots(block_table: BlockTable, positions: Iterable[int], block_size: int) -> list[int]:
+    """The slots in which the tokens at `positions` keep their keys and values: rows of the device's KV tensors.
+
+    Raises:
+        ValueError: for a position that the table has no block for.
+
+    >>> table = [PhysicalTokenBlock(Device.GPU, block_number, block_size=16) for block_number in (7, 1, 3)]
+    >>> slots(table, [0, 15, 16, 34], block_size=16)
+    [112, 127, 16, 50]
+
+    Source: vLLM 0.5.4, `vllm/attention/backends/utils.py`, `compute_slot_mapping`.
+    """
+    located = [locate(block_table, position, block_size) for position in positions]
+    return [block.block_number * block_size + offset for block, offset in located]
+
+
+def internal_fragmentation(seq_lens: Iterable[int], block_size: int) -> int:
+    """Slots that sequences of these lengths hold and do not fill: the empty ends of their last blocks, nothing shared.
+
+    >>> internal_fragmentation([35, 16, 0], block_size=16)
+    13
+
+    Source: Kwon et al., 2023 (https://arxiv.org/abs/2309.06180), section 4.1.
+    """
+    return sum(num_required_blocks(seq_len, block_size) * block_size - seq_len for seq_len in seq_lens)

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable
-from itertools import chain, takewhile
+from itertools import takewhile
 
 from refimpl.allocator import BlockAllocator, CachedBlockAllocator, UncachedBlockAllocator
-from refimpl.block import BlockTable, Device, PhysicalTokenBlock, share_block_table
+from refimpl.block import BlockTable, Device, PhysicalTokenBlock, distinct_blocks, share_block_table
 from refimpl.prefix_hash import NO_PREFIX, AnonymousKey, BlockHash, PrefixKeys
 from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
 
@@ -29,6 +28,22 @@ class AllocStatus(enum.Enum):
     OK = enum.auto()
     LATER = enum.auto()
     NEVER = enum.auto()
+
+
+def num_watermark_blocks(watermark: float, num_gpu_blocks: int) -> int:
+    """GPU blocks that admission leaves free: the share `watermark` of them, truncated, so it may be none.
+
+    Raises:
+        ValueError: for a share that is negative or not finite.
+
+    >>> num_watermark_blocks(0.01, 1000), num_watermark_blocks(0.01, 64)
+    (10, 0)
+
+    Source: vLLM 0.5.4, `vllm/core/block_manager_v1.py`, `BlockSpaceManagerV1.__init__`.
+    """
+    if not 0 <= watermark < math.inf:
+        raise ValueError(f"watermark is {watermark}, it must be 0 or more, and finite")
+    return int(watermark * num_gpu_blocks)
 
 
 class BlockTables(dict[int, BlockTable]):
@@ -77,12 +92,10 @@ class BlockSpaceManager:
     ) -> None:
         if sliding_window is not None:
             raise NotImplementedError(f"sliding_window is {sliding_window}, tables here cover all tokens: use None")
-        if not 0 <= watermark < math.inf:
-            raise ValueError(f"watermark is {watermark}, it must be 0 or more, and finite")
         self.block_size = block_size
         self.num_total_gpu_blocks = num_gpu_blocks
         self.num_total_cpu_blocks = num_cpu_blocks
-        self.watermark_blocks = int(watermark * num_gpu_blocks)
+        self.watermark_blocks = num_watermark_blocks(watermark, num_gpu_blocks)
         self.enable_caching = enable_caching
         allocator = CachedBlockAllocator if enable_caching else UncachedBlockAllocator
         self.gpu_allocator: BlockAllocator = allocator(Device.GPU, block_size, num_gpu_blocks)
@@ -325,7 +338,7 @@ class BlockSpaceManager:
             _check_device(source.device, seq, block_table)
             num_blocks += len(block_table)
         if num_blocks > destination.get_num_free_blocks():  # else there is room without a closer look
-            blocks = _distinct(self.block_tables[seq.seq_id] for seq in seqs)
+            blocks = distinct_blocks(self.block_tables[seq.seq_id] for seq in seqs)
             _check_room(destination, [block.block_hash for block in blocks])
         moved: dict[PhysicalTokenBlock, PhysicalTokenBlock] = {}  # source block -> destination block
         for seq in seqs:
@@ -340,7 +353,7 @@ class BlockSpaceManager:
                 free(block)
 
     def _distinct_blocks(self, group: SequenceGroup) -> list[PhysicalTokenBlock]:
-        return _distinct(self.block_tables[seq.seq_id] for seq in group.get_unfinished_seqs())
+        return distinct_blocks(self.block_tables[seq.seq_id] for seq in group.get_unfinished_seqs())
 
 
 def _no_lookahead(num_lookahead_slots: int) -> NotImplementedError:
@@ -363,11 +376,6 @@ def _check_device(device: Device, seq: Sequence, block_table: BlockTable) -> Non
     if block_table and block_table[0].device is not device:
         where = block_table[0].device.name
         raise ValueError(f"sequence {seq.seq_id} has its blocks on the {where}, not on the {device.name}")
-
-
-def _distinct(block_tables: Iterable[BlockTable]) -> list[PhysicalTokenBlock]:
-    """Every block once, first seen first."""
-    return list(dict.fromkeys(chain.from_iterable(block_tables)))
 
 
 def _move(

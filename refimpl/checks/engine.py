@@ -38,7 +38,7 @@ _NOT_THE_LEARNERS = (
 
 
 class NotAttempted(Exception):
-    """The learner's code is still the stub."""
+    """The learner's code is still the stub; `args` holds the name of the method or function."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,9 +106,9 @@ def examine(step: Step, subject: Any, time_limit: float = TIME_LIMIT) -> CheckRe
     with sandbox.room(step.reference) as room:
         try:
             failure = sandbox.within(time_limit, lambda: _search(step, subject, log, room, time_limit))
-        except NotAttempted:
+        except NotAttempted as stub:
             message = (
-                f"`{step.asks_for[0]}` still ends in `raise NotImplementedError()`: write your code in place of that "
+                f"`{stub.args[0]}` still ends in `raise NotImplementedError()`: write your code in place of that "
                 f"line and run the cell."
             )
             return _result(step, "not attempted", message)
@@ -132,12 +132,18 @@ def _search(step: Step, subject: Any, log: Log, room: sandbox.Room, time_limit: 
         failure = _play(step, subject, setup, next_operation, log, room)
         log.histories += 1
         if failure is not None and isinstance(failure.cause, NotImplementedError) and set(log.tally) == {RUNS}:
-            raise NotAttempted
+            raise NotAttempted(_stub(step, failure.cause))
         if failure is not None and (chosen is None or (failure.misconception and not chosen.misconception)):
             chosen = failure
     if chosen is None:
         return None
     return _shrink(step, subject, chosen, log, room, start + ENOUGH_SHRINKING * time_limit)
+
+
+def _stub(step: Step, error: BaseException) -> str:
+    """Which of the functions that the step asks for has raised NotImplementedError."""
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].name
+    return raised_in if raised_in in step.asks_for else step.asks_for[0]
 
 
 def _histories(step: Step) -> Iterator[tuple[Setup, Callable[[World], Operation | None]]]:
@@ -185,7 +191,7 @@ def _play(
         world = step.world(subject, setup, log)
         while (operation := next_operation(world)) is not None:
             operations.append(operation)
-            log.reached |= operation[0] in step.asks_for
+            log.reached |= operation[0] in step.calls
             world.perform(operation)
         return None
     except (sandbox.Stop, sandbox.NotYours):
@@ -237,7 +243,7 @@ def _unfit(step: Step, subject: Any) -> CheckResult | None:
             f"and was given {_kind_of(subject)}."
         )
         return _result(step, "wrong", message)
-    for name in (*step.writes, *step.needs):
+    for name in (*(step.through or step.writes), *step.needs):
         if not hasattr(subject, name):
             message = f"`{subject.__name__}` has no method `{name}` yet; run the cell that defines it."
             return _result(step, "not attempted", message)

@@ -41,12 +41,14 @@ class Step:
         points: marks for all properties together.
         subject: what the learner passes to `check`: the name of a class or function.
         writes: the methods that the learner writes here; empty when the subject is a function.
+        through: the methods by which a caller reaches what is written here, where that is a part of another method
+            (`_copy_on_write` of `append_slots`): the check calls these, and a design that has no such part passes too.
         needs: other methods of the subject that the check calls.
         after: steps on whose answers this one stands; it is checked once they pass.
         reference: refimpl's functions that answer this step, refused while the check runs.
         properties: everything that the world compares, apart from `RUNS`, which every step has.
         misconceptions: id -> the sentence that corrects the thought; {names} are filled in from the evidence.
-        world: makes a world from (subject, setup, log). Its operations that call what is asked for have that name.
+        world: makes a world from (subject, setup, log). Its operations are named for the method they call.
         examples: histories from the task's text, played first; then the shortest ones that matter. The first call of
             the learner's code in the first one must be one that returns: it tells a stub.
         setups: draws the sizes of a random history.
@@ -65,11 +67,17 @@ class Step:
     examples: tuple[History, ...]
     setups: Callable[[random.Random], Setup]
     after: tuple[str, ...] = ()
+    through: tuple[str, ...] = ()
 
     @property
     def asks_for(self) -> tuple[str, ...]:
         """The methods, or the function, that the learner writes here."""
         return self.writes or (self.subject,)
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The methods, or the function, by which the check reaches what the learner writes here."""
+        return self.through or self.asks_for
 
 
 class World(ABC):

@@ -15,6 +15,8 @@ import numpy
 import torch
 from torch import Tensor
 
+from refimpl.block import kv_bytes_per_block
+
 PADDING_SLOT = -1
 STAGING_BLOCKS = 64  # on CUDA, blocks that can be on their way to the host while the GPU goes on computing
 
@@ -103,7 +105,7 @@ class KVCache:
         >>> KVCache.bytes_per_block(30, 16, 3, 64, torch.float32)
         737280
         """
-        return num_layers * 2 * block_size * num_kv_heads * head_dim * dtype.itemsize
+        return kv_bytes_per_block(block_size, num_layers, num_kv_heads, head_dim, dtype.itemsize)
 
     @property
     def cpu(self) -> Tensor:
