@@ -331,7 +331,33 @@ class BlockSpaceManager:
         return AllocStatus.LATER
 
     def _swap(self, seqs: list[Sequence], source: BlockAllocator, destination: BlockAllocator) -> list[tuple[int, int]]:
-        """Rebuild the tables of `seqs` in `destination`; a source block met again keeps its one destination."""
+        """Move the tables of `seqs`, all or none of them; a (source, destination) pair for each distinct block."""
+        self._check_swap(seqs, source, destination)
+        moved: dict[PhysicalTokenBlock, PhysicalTokenBlock] = {}  # source block -> destination block
+        for seq in seqs:
+            self.block_tables[seq.seq_id] = self._move(self.block_tables[seq.seq_id], moved, source, destination)
+        return [(block.block_number, target.block_number) for block, target in moved.items()]
+
+    def _move(
+        self,
+        block_table: BlockTable,
+        moved: dict[PhysicalTokenBlock, PhysicalTokenBlock],
+        source: BlockAllocator,
+        destination: BlockAllocator,
+    ) -> BlockTable:
+        """The table's counterpart in `destination`: a block met before keeps its one target, and each lets go here."""
+        new_table = []
+        for block in block_table:
+            if block in moved:
+                moved[block].ref_count += 1
+            else:
+                moved[block] = destination.allocate(block.block_hash, block.num_hashed_tokens)
+            new_table.append(moved[block])
+            source.free(block)
+        return new_table
+
+    def _check_swap(self, seqs: list[Sequence], source: BlockAllocator, destination: BlockAllocator) -> None:
+        """KeyError or ValueError unless the tables of `seqs` lie with `source` and fit into `destination`."""
         num_blocks = 0
         for seq in seqs:
             block_table = self.block_tables[seq.seq_id]
@@ -340,10 +366,6 @@ class BlockSpaceManager:
         if num_blocks > destination.get_num_free_blocks():  # else there is room without a closer look
             blocks = distinct_blocks(self.block_tables[seq.seq_id] for seq in seqs)
             _check_room(destination, [block.block_hash for block in blocks])
-        moved: dict[PhysicalTokenBlock, PhysicalTokenBlock] = {}  # source block -> destination block
-        for seq in seqs:
-            self.block_tables[seq.seq_id] = _move(self.block_tables[seq.seq_id], moved, source, destination)
-        return [(block.block_number, target.block_number) for block, target in moved.items()]
 
     def _free_block_table(self, block_table: BlockTable) -> None:
         """Front to back, on the device where the table lies."""
@@ -376,23 +398,3 @@ def _check_device(device: Device, seq: Sequence, block_table: BlockTable) -> Non
     if block_table and block_table[0].device is not device:
         where = block_table[0].device.name
         raise ValueError(f"sequence {seq.seq_id} has its blocks on the {where}, not on the {device.name}")
-
-
-def _move(
-    block_table: BlockTable,
-    moved: dict[PhysicalTokenBlock, PhysicalTokenBlock],
-    source: BlockAllocator,
-    destination: BlockAllocator,
-) -> BlockTable:
-    """The table's counterpart in `destination`: every block of it has let go of its own in `source`."""
-    allocate, free = destination.allocate, source.free
-    new_table = []
-    for block in block_table:
-        if block in moved:
-            target = moved[block]
-            target.ref_count += 1
-        else:
-            target = moved[block] = allocate(block.block_hash, block.num_hashed_tokens)
-        new_table.append(target)
-        free(block)
-    return new_table
