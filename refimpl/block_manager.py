@@ -133,8 +133,7 @@ class BlockSpaceManager:
 
     def can_append_slots(self, group: SequenceGroup, num_lookahead_slots: int = 0) -> bool:
         """Whether every RUNNING sequence could take a new block, needed or not: simple, and never too few."""
-        if num_lookahead_slots:
-            raise _no_lookahead(num_lookahead_slots)
+        self._refuse_lookahead(num_lookahead_slots)
         num_seqs = len(group.get_seqs(SequenceStatus.RUNNING))
         return num_seqs <= self.gpu_allocator.get_num_free_blocks()
 
@@ -149,10 +148,8 @@ class BlockSpaceManager:
             KeyError: for a sequence without a block table.
             ValueError: when more than one block is missing, the sequence is swapped out, or no block is free.
         """
-        if num_lookahead_slots:
-            raise _no_lookahead(num_lookahead_slots)
-        block_table = self.block_tables[seq.seq_id]
-        _check_device(Device.GPU, seq, block_table)
+        self._refuse_lookahead(num_lookahead_slots)
+        block_table = self._table_on(Device.GPU, seq)
         missing = seq.n_blocks - len(block_table)
         if missing > 1:
             raise ValueError(
@@ -255,8 +252,7 @@ class BlockSpaceManager:
 
     def can_swap_in(self, group: SequenceGroup, num_lookahead_slots: int = 0) -> AllocStatus:
         """Whether the group's blocks fit on the GPU, and one more for the next token of each SWAPPED sequence."""
-        if num_lookahead_slots:
-            raise _no_lookahead(num_lookahead_slots)
+        self._refuse_lookahead(num_lookahead_slots)
         num_swapped_seqs = group.num_seqs(status=SequenceStatus.SWAPPED)
         return self._alloc_status(len(self._distinct_blocks(group)) + num_swapped_seqs)
 
@@ -360,9 +356,7 @@ class BlockSpaceManager:
         """KeyError or ValueError unless the tables of `seqs` lie with `source` and fit into `destination`."""
         num_blocks = 0
         for seq in seqs:
-            block_table = self.block_tables[seq.seq_id]
-            _check_device(source.device, seq, block_table)
-            num_blocks += len(block_table)
+            num_blocks += len(self._table_on(source.device, seq))
         if num_blocks > destination.get_num_free_blocks():  # else there is room without a closer look
             blocks = distinct_blocks(self.block_tables[seq.seq_id] for seq in seqs)
             _check_room(destination, [block.block_hash for block in blocks])
@@ -374,13 +368,23 @@ class BlockSpaceManager:
             for block in block_table:
                 free(block)
 
+    def _table_on(self, device: Device, seq: Sequence) -> BlockTable:
+        """The sequence's table, which has to lie on `device`. Its first block tells: a table never mixes devices."""
+        block_table = self.block_tables[seq.seq_id]
+        if block_table and block_table[0].device is not device:
+            where = block_table[0].device.name
+            raise ValueError(f"sequence {seq.seq_id} has its blocks on the {where}, not on the {device.name}")
+        return block_table
+
+    def _refuse_lookahead(self, num_lookahead_slots: int) -> None:
+        """Callers of vLLM may ask for slots of speculative tokens; here they are told that there are none."""
+        if num_lookahead_slots:
+            raise NotImplementedError(
+                f"num_lookahead_slots is {num_lookahead_slots}, speculation is left out here: use 0"
+            )
+
     def _distinct_blocks(self, group: SequenceGroup) -> list[PhysicalTokenBlock]:
         return distinct_blocks(self.block_tables[seq.seq_id] for seq in group.get_unfinished_seqs())
-
-
-def _no_lookahead(num_lookahead_slots: int) -> NotImplementedError:
-    """What a caller is told who asks for slots of speculative tokens, as vLLM's callers may."""
-    return NotImplementedError(f"num_lookahead_slots is {num_lookahead_slots}, speculation is left out here: use 0")
 
 
 def _check_room(allocator: BlockAllocator, block_hashes: list[BlockHash | None]) -> None:
@@ -391,10 +395,3 @@ def _check_room(allocator: BlockAllocator, block_hashes: list[BlockHash | None])
             f"Out of memory: needs {required} blocks, the {allocator.device.name} pool has {free} free "
             f"of {allocator.get_num_total_blocks()}"
         )
-
-
-def _check_device(device: Device, seq: Sequence, block_table: BlockTable) -> None:
-    """ValueError unless the table lies on `device`. Its first block tells: a table never mixes devices."""
-    if block_table and block_table[0].device is not device:
-        where = block_table[0].device.name
-        raise ValueError(f"sequence {seq.seq_id} has its blocks on the {where}, not on the {device.name}")
