@@ -122,7 +122,7 @@ class BlockSpaceManager:
             if seq.seq_id in self.block_tables:
                 raise ValueError(f"sequence {seq.seq_id} has a block table already")
         block_hashes = self._block_hashes(waiting[0])
-        _check_room(self.gpu_allocator, block_hashes)
+        self._check_room(self.gpu_allocator, block_hashes)
         block_table = [
             self.gpu_allocator.allocate(block_hash, (i + 1) * self.block_size)
             for i, block_hash in enumerate(block_hashes)
@@ -359,7 +359,7 @@ class BlockSpaceManager:
             num_blocks += len(self._table_on(source.device, seq))
         if num_blocks > destination.get_num_free_blocks():  # else there is room without a closer look
             blocks = distinct_blocks(self.block_tables[seq.seq_id] for seq in seqs)
-            _check_room(destination, [block.block_hash for block in blocks])
+            self._check_room(destination, [block.block_hash for block in blocks])
 
     def _free_block_table(self, block_table: BlockTable) -> None:
         """Front to back, on the device where the table lies."""
@@ -367,6 +367,15 @@ class BlockSpaceManager:
             free = (self.gpu_allocator if block_table[0].device is Device.GPU else self.cpu_allocator).free
             for block in block_table:
                 free(block)
+
+    def _check_room(self, allocator: BlockAllocator, block_hashes: list[BlockHash | None]) -> None:
+        """ValueError unless `allocator` can give a block for each key, each asked for once."""
+        required, free = allocator.get_num_blocks_to_take(block_hashes), allocator.get_num_free_blocks()
+        if required > free:
+            raise ValueError(
+                f"Out of memory: needs {required} blocks, the {allocator.device.name} pool has {free} free "
+                f"of {allocator.get_num_total_blocks()}"
+            )
 
     def _table_on(self, device: Device, seq: Sequence) -> BlockTable:
         """The sequence's table, which has to lie on `device`. Its first block tells: a table never mixes devices."""
@@ -385,13 +394,3 @@ class BlockSpaceManager:
 
     def _distinct_blocks(self, group: SequenceGroup) -> list[PhysicalTokenBlock]:
         return distinct_blocks(self.block_tables[seq.seq_id] for seq in group.get_unfinished_seqs())
-
-
-def _check_room(allocator: BlockAllocator, block_hashes: list[BlockHash | None]) -> None:
-    """ValueError unless `allocator` can give a block for each key, each asked for once."""
-    required, free = allocator.get_num_blocks_to_take(block_hashes), allocator.get_num_free_blocks()
-    if required > free:
-        raise ValueError(
-            f"Out of memory: needs {required} blocks, the {allocator.device.name} pool has {free} free "
-            f"of {allocator.get_num_total_blocks()}"
-        )
