@@ -51,7 +51,13 @@ def _parser() -> argparse.ArgumentParser:
     fetch_model = commands.add_parser("fetch-model", help="download the model of the capstone, once (93 MB)")
     fetch_model.set_defaults(run=_fetch_model)
 
-    checks = commands.add_parser("checks", help="list the exercise steps")
+    checks = commands.add_parser("checks", help="list the exercise steps, or prove that their checks are right")
+    checks.add_argument(
+        "--proof",
+        nargs="*",
+        metavar="NN",
+        help="in a checkout: answers pass, stubs earn nothing, mutants are named; for all chapters or these",
+    )
     checks.add_argument("--json", action="store_true", help="as JSON")
     checks.set_defaults(run=_checks)
 
@@ -91,6 +97,11 @@ def _fetch_model(args: argparse.Namespace) -> int:
 
 
 def _checks(args: argparse.Namespace) -> int:
+    if args.proof is not None:
+        from refimpl.proof import main as proof
+
+        return proof(args.proof, as_json=args.json)
+
     from refimpl.checks import steps
 
     rows = [{"id": step.exercise_id, "points": step.points, "title": step.title} for step in steps().values()]

@@ -1,0 +1,417 @@
+"""The proof of the checks: what is right passes, what is not yet written earns nothing, what is wrong is named.
+
+Owns what a checkout shows of its own exercise steps. The answer in `solutions/` passes with full points; the stub in
+`exercises/` is "not attempted"; every wrong solution in `tests/mutants/` is rejected and its thought named; a correct
+design of another shape in `tests/second_designs/` passes. Each subject is made anew for each check, from cells that
+run in a module of their own, so nothing that one check leaves behind can help the next.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import linecache
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from refimpl.checks import CheckResult, steps
+from refimpl.checks.engine import examine
+from refimpl.checks.step import Step
+
+SOLUTIONS, EXERCISES = Path("solutions"), Path("exercises")
+MUTANTS, SECOND_DESIGNS = Path("tests/mutants"), Path("tests/second_designs")
+
+FEWEST_MISCONCEPTIONS = 3  # of a step
+MOST_OPERATIONS = 6  # in the history that shows a misconception
+OTHER_SHAPE = "__"  # never-comes-back__looks-before-counting.py shows never-comes-back another way
+
+# Chapter 00 has no exercise notebook: its one step stands in the lesson, where a learner changes it in place.
+_TOY = "def wasted_slots(reserved, used):\n    {}\n"
+_TOY_ANSWER, _TOY_STUB = _TOY.format("return reserved - used"), _TOY.format("raise NotImplementedError()")
+
+Namespace = dict[str, Any]
+
+
+class CannotProve(Exception):
+    """Nothing was tried; the text says what is missing and where to run this."""
+
+
+class NotProven(Exception):
+    """There is nothing to check: a notebook or a file lacks what is asked for, or fails; the text says which."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a check said of one subject. `fault` is empty when it said what it must."""
+
+    name: str
+    outcome: str
+    misconception: str | None
+    points: float
+    said: str  # in full, as a terminal shows it
+    fault: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StepProof:
+    """What is shown for one step; `faults` says, a line each, what is not as it must be."""
+
+    exercise_id: str
+    points: int
+    reference: Verdict
+    stubs: tuple[Verdict, ...]
+    mutants: tuple[Verdict, ...]
+    second_designs: tuple[Verdict, ...]
+    faults: tuple[str, ...]
+
+
+# Subjects: what a learner would pass to `check`.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Cell:
+    grade_id: str
+    source: str
+    is_answer: bool
+    is_check: bool
+
+
+class Chapter:
+    """The exercise notebook of one chapter, solved and as released."""
+
+    def __init__(self, root: Path, number: str) -> None:
+        self.root, self.number = root, number
+        self._code: dict[str, CodeType] = {}
+
+    @cached_property
+    def solved(self) -> list[_Cell]:
+        """The code cells with their answers."""
+        return [_toy(_TOY_ANSWER)] if self.number == "00" else _cells(_notebook(self.root / SOLUTIONS, self.number))
+
+    @cached_property
+    def released(self) -> list[_Cell]:
+        """The code cells as learners get them."""
+        return [_toy(_TOY_STUB)] if self.number == "00" else _cells(_notebook(self.root / EXERCISES, self.number))
+
+    def solution(self) -> Namespace:
+        """The names that the solved notebook defines, all of them new."""
+        return self._run(self.solved)
+
+    def stub(self) -> Namespace:
+        """The names that the notebook defines as learners get it."""
+        return self._run(self.released)
+
+    def with_stubs(self, grade_ids: Iterable[str]) -> Namespace:
+        """The solved notebook with these answer cells as learners get them."""
+        stubs = {cell.grade_id: cell for cell in self.released if cell.grade_id in set(grade_ids)}
+        return self._run([stubs.get(cell.grade_id, cell) if cell.is_answer else cell for cell in self.solved])
+
+    def answers_of(self, step: Step) -> list[str]:
+        """The grade ids of this step's answer cells: those above its check and below the check before."""
+        if self.number == "00":
+            return [cell.grade_id for cell in self.solved]
+        found: list[str] = []
+        for cell in self.solved:
+            if cell.is_check and cell.grade_id == step.exercise_id:
+                return found
+            found = [] if cell.is_check else [*found, cell.grade_id] if cell.is_answer else found
+        raise NotProven(f"no check cell of {SOLUTIONS}/{self.number}_* has the grade id {step.exercise_id}")
+
+    def _run(self, cells: list[_Cell]) -> Namespace:
+        module = ModuleType(f"exercise_{self.number}")
+        sys.modules[module.__name__] = module  # where dataclasses and inspect look for the names of a class's module
+        for cell in cells:
+            if not cell.is_check:
+                try:
+                    exec(self._compiled(cell), module.__dict__)
+                except Exception as error:
+                    raise NotProven(f"its cell {cell.grade_id} raised {type(error).__name__}: {error}") from error
+        return vars(module)
+
+    def _compiled(self, cell: _Cell) -> CodeType:
+        if cell.source not in self._code:
+            name = f"<exercise {self.number}, {cell.grade_id}, {len(self._code)}>"
+            linecache.cache[name] = (len(cell.source), None, cell.source.splitlines(keepends=True), name)
+            self._code[cell.source] = compile(cell.source, name, "exec", dont_inherit=True)
+        return self._code[cell.source]
+
+
+def _toy(source: str) -> _Cell:
+    return _Cell("00-first-check-answer", source, is_answer=True, is_check=False)
+
+
+def _notebook(folder: Path, number: str) -> Path:
+    found = sorted(folder.glob(f"{number}_*/{number}_*.ipynb"))
+    if len(found) != 1:
+        mend = "" if folder.name == SOLUTIONS.name else "; generate it with: python -m refimpl release"
+        raise NotProven(f"{folder.name}/{number}_*/{number}_*.ipynb is {len(found)} notebooks and not one{mend}")
+    return found[0]
+
+
+def _cells(path: Path) -> list[_Cell]:
+    """The code cells of a notebook."""
+    found = []
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            graded = cell["metadata"].get("nbgrader", {})
+            found.append(
+                _Cell(
+                    grade_id=graded.get("grade_id", cell["id"]),
+                    source="".join(cell["source"]),
+                    is_answer=graded.get("solution", False),
+                    is_check=graded.get("grade", False) and not graded.get("solution", False),
+                )
+            )
+    return found
+
+
+def subject(step: Step, names: Namespace) -> Any:
+    """The class or function that this step's check is given, out of the names that a notebook defines."""
+    if step.subject not in names:
+        raise NotProven(f"it defines no {step.subject}")
+    return names[step.subject]
+
+
+def mutated(step: Step, solved: Namespace, wrong: Namespace) -> Any:
+    """The solved subject with wrong functions in place of what the step asks for, or a wrong subject as a whole."""
+    if step.subject in wrong:
+        return wrong[step.subject]
+    names = [name for name in step.asks_for if isinstance(wrong.get(name), FunctionType)]
+    if not names:
+        raise NotProven(f"it defines none of {', '.join({step.subject, *step.asks_for})}")
+    whole = subject(step, solved)
+    for name in names:
+        setattr(whole, name, wrong[name])
+    return whole
+
+
+def load(path: Path) -> Namespace:
+    """The names that a file defines, all of them new."""
+    name = re.sub(r"\W", "_", f"{path.parent.name}_{path.stem}")
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise NotProven(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise NotProven(f"it raised {type(error).__name__}: {error}") from error
+    return vars(module)
+
+
+def mutants(root: Path, exercise_id: str = "*") -> list[Path]:
+    """The files of the wrong solutions of one step, or of all."""
+    return sorted((root / MUTANTS).glob(f"{exercise_id}/*.py"))
+
+
+def misconception_of(path: Path) -> str:
+    """What a mutant must be named.
+
+    >>> misconception_of(Path("tests/mutants/03-free/never-comes-back__looks-before-counting.py"))
+    'never-comes-back'
+    """
+    return path.stem.partition(OTHER_SHAPE)[0]
+
+
+def second_designs(root: Path, number: str = "[0-9][0-9]") -> list[Path]:
+    """The files of the other correct designs of one chapter, or of all."""
+    return sorted((root / SECOND_DESIGNS).glob(f"{number}_*.py"))
+
+
+# Verdicts: what the check says of each, and what it must say.
+
+
+def reference_verdict(step: Step, chapter: Chapter) -> Verdict:
+    """The answer that `solutions/` holds must pass with full points."""
+    return _verdict("reference", lambda: examine(step, subject(step, chapter.solution())), _passes)
+
+
+def stub_verdicts(step: Step, chapter: Chapter) -> tuple[Verdict, ...]:
+    """Nothing has been written, in the whole notebook or for this step alone: "not attempted", and no points."""
+
+    def alone() -> CheckResult:
+        return examine(step, subject(step, chapter.with_stubs(chapter.answers_of(step))))
+
+    return (
+        _verdict("stub", lambda: examine(step, subject(step, chapter.stub())), _not_attempted),
+        _verdict("stub among answers", alone, _not_attempted),
+    )
+
+
+def mutant_verdict(step: Step, chapter: Chapter, path: Path) -> Verdict:
+    """A wrong solution must be rejected, and named in a short history."""
+
+    def said() -> CheckResult:
+        return examine(step, mutated(step, chapter.solution(), load(path)))
+
+    def fault(result: CheckResult) -> str:
+        if result.misconception != misconception_of(path) or result.outcome != "misconception":
+            return f"is {result.outcome} ({result.misconception or 'not named'}): {result.message}"
+        count = len(operations(result))
+        return f"takes {count} operations to show, and {MOST_OPERATIONS} are the most" * (count > MOST_OPERATIONS)
+
+    return _verdict(path.stem, said, fault)
+
+
+def design_verdict(step: Step, path: Path) -> Verdict:
+    """A correct design of another shape must pass with full points."""
+    shape = path.stem.partition("_")[2]
+    return _verdict(shape, lambda: examine(step, subject(step, load(path))), _passes)
+
+
+def operations(result: CheckResult) -> list[str]:
+    """The lines of a result's history apart from those that only make objects, such as `pool = BlockPool(3)`."""
+    return [line for line in result.trace if not re.match(r"\w+ = [A-Z]\w*\(", line)]
+
+
+def _passes(result: CheckResult) -> str:
+    passed = result.outcome == "passed" and float(repr(result)) == result.max_points
+    return "" if passed else f"is {result.outcome}, {result!r} of {result.max_points} points: {result.message}"
+
+
+def _not_attempted(result: CheckResult) -> str:
+    untouched = result.outcome == "not attempted" and float(repr(result)) == 0
+    return "" if untouched else f"is {result.outcome}, {result!r} points: {result.message}"
+
+
+def _verdict(name: str, check: Callable[[], CheckResult], fault: Callable[[CheckResult], str]) -> Verdict:
+    """What the check says, judged by `fault`; where there is nothing to check, that is the fault."""
+    try:
+        result = check()
+    except (NotProven, RuntimeError) as error:  # a RuntimeError of `examine`: the check itself is at fault
+        return Verdict(name, "–", None, 0.0, "", str(error))
+    return Verdict(name, result.outcome, result.misconception, result.points, str(result), fault(result))
+
+
+# The proof of a step, of chapters, and its table.
+
+
+def prove(root: Path, numbers: Iterable[str] = ()) -> Iterator[StepProof]:
+    """The proof of each step of these chapters, or of all, as soon as it is there.
+
+    Raises:
+        CannotProve: when `root` lacks a folder that this needs, or a chapter has no steps.
+    """
+    missing = [folder.as_posix() for folder in (SOLUTIONS, MUTANTS, SECOND_DESIGNS) if not (root / folder).is_dir()]
+    if missing:
+        raise CannotProve(f"{root} lacks {', '.join(missing)}: run this in a checkout of the course")
+    chapters = {number: Chapter(root, number) for number in {_number(step) for step in steps().values()}}
+    wanted = {number.zfill(2) for number in numbers} or set(chapters)
+    if not wanted <= set(chapters):
+        known = ", ".join(sorted(chapters))
+        raise CannotProve(f"chapter {', '.join(sorted(wanted - set(chapters)))} has no steps; those that have: {known}")
+    return (prove_step(root, step, chapters[_number(step)]) for step in steps().values() if _number(step) in wanted)
+
+
+def prove_step(root: Path, step: Step, chapter: Chapter) -> StepProof:
+    """All that is shown for one step."""
+    reference = reference_verdict(step, chapter)
+    stubs = stub_verdicts(step, chapter)
+    wrong = tuple(mutant_verdict(step, chapter, path) for path in mutants(root, step.exercise_id))
+    designs = tuple(
+        design_verdict(step, path) for path in second_designs(root, chapter.number) if _defines(path, step.subject)
+    )
+    faults = [
+        f"{kind}{verdict.name} {verdict.fault}"
+        for kind, verdicts in (("", (reference, *stubs)), ("mutant ", wrong), ("second design ", designs))
+        for verdict in verdicts
+        if verdict.fault
+    ]
+    return StepProof(
+        step.exercise_id, step.points, reference, stubs, wrong, designs, (*faults, *_missing(step, wrong, designs))
+    )
+
+
+def _missing(step: Step, wrong: tuple[Verdict, ...], designs: tuple[Verdict, ...]) -> Iterator[str]:
+    """What a step has too little of."""
+    shown = {misconception_of(Path(verdict.name)) for verdict in wrong}
+    for name in sorted(step.misconceptions.keys() - shown):
+        yield f"no mutant shows the misconception {name}"
+    if len(step.misconceptions) < FEWEST_MISCONCEPTIONS:
+        yield f"{len(step.misconceptions)} misconceptions are named, and the least is {FEWEST_MISCONCEPTIONS}"
+    if not designs:
+        yield f"no file in {SECOND_DESIGNS} defines another {step.subject}"
+
+
+def _number(step: Step) -> str:
+    return step.exercise_id.partition("-")[0]
+
+
+def _defines(path: Path, name: str) -> bool:
+    """Whether the file defines this; a file that cannot be read is for `design_verdict` to tell."""
+    try:
+        return name in load(path)
+    except NotProven:
+        return True
+
+
+_COLUMNS = {  # title -> how its texts stand in it
+    "step": "<24",
+    "points": ">6",
+    "reference": "<13",
+    "stub": "<13",
+    "mutants named": "<13",
+    "second designs": "<1",
+}
+
+
+def row(proof: StepProof) -> tuple[str, ...]:
+    """One line of the table."""
+    stub = next((verdict for verdict in proof.stubs if verdict.fault), proof.stubs[0])
+    named = sum(not verdict.fault for verdict in proof.mutants)
+    designs = [f"{verdict.name}{' FAILS' * bool(verdict.fault)}" for verdict in proof.second_designs]
+    return (
+        proof.exercise_id,
+        str(proof.points),
+        proof.reference.outcome,
+        stub.outcome,
+        f"{named} of {len(proof.mutants)}",
+        ", ".join(designs) or "none",
+    )
+
+
+def main(numbers: Iterable[str] = (), as_json: bool = False, root: Path | None = None) -> int:
+    """Print the proof for the command line; 0 when all is proven, 1 when not, 2 when nothing could be tried."""
+    root = Path.cwd() if root is None else root
+    try:
+        proofs = prove(root, numbers)
+    except CannotProve as error:
+        print(f"checks --proof: {error}", file=sys.stderr)
+        return 2
+    if as_json:
+        found = list(proofs)
+        print(json.dumps([dataclasses.asdict(proof) for proof in found], indent=2, ensure_ascii=False))
+    else:
+        found = _printed(proofs)
+    return int(any(proof.faults for proof in found))
+
+
+def _printed(proofs: Iterator[StepProof]) -> list[StepProof]:
+    """The table, a line as soon as its step is proven; then the totals, and what is not proven."""
+    _print_row(tuple(_COLUMNS))
+    found = []
+    for proof in proofs:
+        _print_row(row(proof))
+        found.append(proof)
+    wrong = [verdict for proof in found for verdict in proof.mutants]
+    named = sum(not verdict.fault for verdict in wrong)
+    points = sum(proof.points for proof in found)
+    not_proven = sum(bool(proof.faults) for proof in found)
+    _print_row((f"{len(found)} steps", str(points), "", "", f"{named} of {len(wrong)}", ""))
+    for proof in found:
+        for fault in proof.faults:
+            print(f"{proof.exercise_id}: {fault}")
+    print(f"not proven: {not_proven} of {len(found)} steps" if not_proven else "all proven")
+    return found
+
+
+def _print_row(texts: tuple[str, ...]) -> None:
+    cells = (f"{text:{form}}" for text, form in zip(texts, _COLUMNS.values(), strict=True))
+    print("  ".join(cells).rstrip(), flush=True)
