@@ -7,6 +7,7 @@ changes with the objects behind it. The files beside this one hold one picture e
 from refimpl.viz.attention_gather import attention_gather
 from refimpl.viz.compare import compare
 from refimpl.viz.memory import memory
+from refimpl.viz.newest_token import newest_token
 from refimpl.viz.owners import Block
 from refimpl.viz.pool import pool
 from refimpl.viz.sheet import Picture
@@ -15,4 +16,16 @@ from refimpl.viz.tables import tables
 from refimpl.viz.timeline import timeline
 from refimpl.viz.waste import waste
 
-__all__ = ["Block", "Picture", "attention_gather", "compare", "memory", "pool", "sweep", "tables", "timeline", "waste"]
+__all__ = [
+    "Block",
+    "Picture",
+    "attention_gather",
+    "compare",
+    "memory",
+    "newest_token",
+    "pool",
+    "sweep",
+    "tables",
+    "timeline",
+    "waste",
+]

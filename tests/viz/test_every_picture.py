@@ -71,6 +71,7 @@ PICTURES = {
         "block_size", {"8": {"waste": 0.02, "tokens/s": 240}, "16": {"waste": 0.04, "tokens/s": 251.5}}
     ),
     "attention_gather": lambda: draw.attention_gather([7, 2, 5, 6], 35, 16),
+    "newest_token": lambda: draw.newest_token({"sampled": (9, 8, [7, 6]), "append_slots": (9, 8, [7, 6, 5])}, 4),
     "compare numbers": lambda: draw.compare([1, 2.25, 3], [1, 2.5, 3, 4]),
     "compare tables": lambda: draw.compare({"A": [1], "B": []}, {"A": [2], "C": [3]}),
     "compare pools": lambda: draw.compare({"A": [LearnersBlock(0)]}, {"A": [LearnersBlock(1)]}, num_blocks=4),
