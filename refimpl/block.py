@@ -65,14 +65,14 @@ class PhysicalTokenBlock:
             raise ValueError(f"block_number is {block_number}, it must be 0 or more")
         if block_size < 1:
             raise ValueError(f"block_size is {block_size}, it must be 1 or more")
-        self.device = device
-        self.block_number = block_number
-        self.block_size = block_size
-        self.block_hash = block_hash
-        self.num_hashed_tokens = num_hashed_tokens
-        self.ref_count = 0
+        self.device: Device = device
+        self.block_number: int = block_number
+        self.block_size: int = block_size
+        self.block_hash: Hashable = block_hash
+        self.num_hashed_tokens: int = num_hashed_tokens
+        self.ref_count: int = 0
         self.last_accessed: float = -1
-        self.computed = False
+        self.computed: bool = False
 
     def __repr__(self) -> str:
         return (
