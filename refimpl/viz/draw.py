@@ -4,6 +4,7 @@ Each function takes live objects, the learner's own too, and returns a `Picture`
 changes with the objects behind it. The files beside this one hold one picture each; `sheet` holds what they share.
 """
 
+from refimpl.viz.admission import admission
 from refimpl.viz.attention_gather import attention_gather
 from refimpl.viz.compare import compare
 from refimpl.viz.memory import memory
@@ -19,6 +20,7 @@ from refimpl.viz.waste import waste
 __all__ = [
     "Block",
     "Picture",
+    "admission",
     "attention_gather",
     "compare",
     "memory",

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from looks import LearnersBlock, contrasts_of_text, overwritten, pixels, runs_off
 
+from refimpl import AllocStatus
 from refimpl.viz import draw, sheet
 
 
@@ -58,6 +59,12 @@ def some_steps(count: int) -> list[SimpleNamespace]:
 
 SHARES = {"used": 0.2, "reserved": 0.1, "internal": 0.3, "external": 0.3}
 PICTURES = {
+    "admission": lambda: draw.admission(
+        lambda required, free: AllocStatus(min(3, 1 + required * free % 5)) if required * free % 5 < 4 else None,
+        num_gpu_blocks=12,
+        marks={"A": (3, 12), "B": (7, 9), "a long name": (4, 1)},
+        title="Every answer there is",
+    ),
     "pool": full_pool,
     "memory": lambda: draw.memory(manager(), title="A lost block"),
     "tables with arrows": lambda: draw.tables(
