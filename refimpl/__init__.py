@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from refimpl.device.kv_cache import KVCache as KVCache
     from refimpl.device.kv_cache import slot_mapping as slot_mapping
     from refimpl.evictor import LRUEvictor as LRUEvictor
+    from refimpl.evictor import PlainEvictor as PlainEvictor
     from refimpl.prefix_hash import BlockHash as BlockHash
     from refimpl.prefix_hash import PrefixKeys as PrefixKeys
     from refimpl.scheduler import PreemptionMode as PreemptionMode
@@ -62,6 +63,7 @@ _MODULE_OF = {  # public name -> the module that defines it
     "LLMEngine": "serving.engine",
     "LRUEvictor": "evictor",
     "PhysicalTokenBlock": "block",
+    "PlainEvictor": "evictor",
     "PreemptionMode": "scheduler",
     "PrefixKeys": "prefix_hash",
     "SamplingParams": "sequence",

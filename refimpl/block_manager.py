@@ -299,12 +299,10 @@ class BlockSpaceManager:
         """
         if not self.enable_caching:
             return []
-        side_by_side = zip(*[self._computed_block_ids(seq) for seq in seqs], strict=False)
-        return [ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, side_by_side)]
-
-    def _computed_block_ids(self, seq: Sequence) -> list[int]:
-        block_table = self.block_tables.get(seq.seq_id, [])
-        return [block.block_number for block in takewhile(lambda block: block.computed, block_table[:-1])]
+        tables = [self.block_tables.get(seq.seq_id, [])[:-1] for seq in seqs]
+        side_by_side = zip(*tables, strict=False)
+        hits = takewhile(lambda blocks: len(set(blocks)) == 1 and blocks[0].computed, side_by_side)
+        return [blocks[0].block_number for blocks in hits]
 
     def _waiting_seqs(self, group: SequenceGroup) -> list[Sequence]:
         """The group's WAITING sequences, which share one prompt."""

@@ -1,7 +1,8 @@
 """Which of the free but still addressable blocks is given up next.
 
 Owned by a `CachedBlockAllocator`: a block that nobody holds waits here under its key, and is taken back by that key or
-evicted. The order is least recently used, exactly: V0 scans its free blocks for it, this merges runs that are in order.
+evicted. The order is least recently used, exactly: V0 scans its free blocks for it, `LRUEvictor` merges runs that are
+in order, and `PlainEvictor` says what the order is.
 """
 
 from __future__ import annotations
@@ -125,3 +126,70 @@ class LRUEvictor:
             self._other_runs.clear()
         run.sort(reverse=True)
         heapq.heappush(self._other_runs, (run[-1], run))
+
+
+class PlainEvictor:
+    """The same free blocks in the same order, in the plainest form: a dict, searched to its end for each victim.
+
+    `LRUEvictor` gives up the same blocks in the same order and stays fast with thousands of them. Invariant: a block
+    is here exactly once, or not at all.
+
+    >>> from refimpl.block import Device
+    >>> prefix, tail = (PhysicalTokenBlock(Device.GPU, n, 4, block_hash=n, num_hashed_tokens=4 * n) for n in (1, 2))
+    >>> evictor = PlainEvictor()
+    >>> evictor.add(prefix); evictor.add(tail)
+    >>> evictor.evict() is tail, evictor.remove(1) is prefix, evictor.num_blocks
+    (True, True, 0)
+
+    Source: vLLM 0.5.4, `vllm/core/evictor_v1.py`, `LRUEvictor`, whose search stops early.
+    """
+
+    __slots__ = ("free_blocks",)
+
+    def __init__(self) -> None:
+        self.free_blocks: dict[BlockHash, PhysicalTokenBlock] = {}  # key -> block, the one freed first in front
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that can be taken back or evicted."""
+        return len(self.free_blocks)
+
+    def __contains__(self, block_hash: BlockHash) -> bool:
+        return block_hash in self.free_blocks
+
+    def get_block_hashes(self) -> list[BlockHash]:
+        """The keys of all blocks that are here."""
+        return list(self.free_blocks)
+
+    def add(self, block: PhysicalTokenBlock) -> None:
+        """A block that nobody holds any more.
+
+        Raises:
+            ValueError: when a block with its key is here already.
+        """
+        if block.block_hash in self.free_blocks:
+            raise ValueError(f"a free block with the key of block {block.block_number} is here already")
+        self.free_blocks[block.block_hash] = block
+
+    def remove(self, block_hash: BlockHash) -> PhysicalTokenBlock:
+        """Take a block back by its key.
+
+        Raises:
+            ValueError: when no block with this key is here.
+        """
+        if block_hash not in self.free_blocks:
+            raise ValueError(f"none of the {self.num_blocks} free blocks has the key {block_hash!r}")
+        return self.free_blocks.pop(block_hash)
+
+    def evict(self) -> PhysicalTokenBlock:
+        """Give up the least recently used block; it no longer counts as computed.
+
+        Raises:
+            ValueError: when there is none.
+        """
+        if not self.free_blocks:
+            raise ValueError("No usable cache memory left: 0 free blocks are addressable")
+        victim = min(self.free_blocks.values(), key=lambda block: (block.last_accessed, -block.num_hashed_tokens))
+        del self.free_blocks[victim.block_hash]
+        victim.computed = False
+        return victim

@@ -1,10 +1,10 @@
-"""The order in which free blocks go: compared with sorting, and cheap at any size."""
+"""The order in which free blocks go: compared with sorting and with the plain form, and cheap at any size."""
 
 import random
 
 import pytest
 
-from refimpl import Device, LRUEvictor, PhysicalTokenBlock
+from refimpl import Device, LRUEvictor, PhysicalTokenBlock, PlainEvictor
 
 
 def make_block(number, last_accessed=0.0, num_hashed_tokens=0):
@@ -119,6 +119,49 @@ def test_random_histories_agree_with_sorting(seed):
             held.append(block)
         assert evictor.num_blocks == len(free)
         assert set(evictor.get_block_hashes()) == {b.block_hash for b in free}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_plain_form_lives_the_same_life(seed):
+    rng = random.Random(seed)
+    both = fast, plain = LRUEvictor(), PlainEvictor()
+    waiting, held = [], [make_block(i) for i in range(30)]
+    for _ in range(1000):
+        action = rng.random()
+        if action < 0.45 and held:
+            block = held.pop(rng.randrange(len(held)))
+            block.last_accessed, block.num_hashed_tokens = rng.choice((-1, 1.5, 2, 3)), 4 * rng.randrange(3)
+            waiting.append(block)
+            assert [evictor.add(block) for evictor in both] == [None, None]
+        elif action < 0.7 and waiting:
+            block = waiting.pop(rng.randrange(len(waiting)))
+            assert [evictor.remove(block.block_hash) for evictor in both] == [block, block]
+            held.append(block)
+        elif waiting:
+            victim = fast.evict()
+            victim.computed = True
+            assert plain.evict() is victim
+            assert victim.computed is False
+            waiting.remove(victim)
+            held.append(victim)
+        assert fast.num_blocks == plain.num_blocks == len(waiting)
+        assert set(fast.get_block_hashes()) == set(plain.get_block_hashes())
+        assert all((block.block_hash in evictor) is (block in waiting) for block in waiting + held for evictor in both)
+
+
+def test_the_plain_form_refuses_what_the_fast_one_refuses():
+    said = []
+    for evictor in (LRUEvictor(), PlainEvictor()):
+        evictor.add(make_block(0))
+        for call, *args in ((evictor.add, make_block(0)), (evictor.remove, "absent")):
+            with pytest.raises(ValueError, match="key") as refused:
+                call(*args)
+            said.append(str(refused.value))
+        evictor.evict()
+        with pytest.raises(ValueError, match="0 free blocks") as refused:
+            evictor.evict()
+        said.append(str(refused.value))
+    assert said[:3] == said[3:]
 
 
 class CountingStamp(float):
