@@ -40,7 +40,7 @@ def test_account_and_reference_agree_on_random_histories() -> None:
             seen["on the CPU"] += any(block.device.name == "CPU" for block in world.comparison.numbers)
     assert set(performed) == set(EverythingWorld.verbs)
     assert min(performed.values()) > 80, performed
-    assert min(seen.values()) > 1000, seen
+    assert min(seen.values()) > 800, seen
     said = {name for module in (manager_comparison, manager_world) for name in properties(module)}
     assert set(log.tally) - {"runs without an error"} == said
 
