@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from refimpl.checks import CheckResult, steps
@@ -182,9 +182,9 @@ def mutated(step: Step, solved: Namespace, wrong: Namespace) -> Any:
     """The solved subject with wrong functions in place of what the step asks for, or a wrong subject as a whole."""
     if step.subject in wrong:
         return wrong[step.subject]
-    names = [name for name in step.asks_for if isinstance(wrong.get(name), FunctionType)]
+    names = [name for name in step.asks_for if name in wrong]
     if not names:
-        raise NotProven(f"it defines none of {', '.join({step.subject, *step.asks_for})}")
+        raise NotProven(f"it defines none of {', '.join(dict.fromkeys((step.subject, *step.asks_for)))}")
     whole = subject(step, solved)
     for name in names:
         setattr(whole, name, wrong[name])
@@ -192,7 +192,7 @@ def mutated(step: Step, solved: Namespace, wrong: Namespace) -> Any:
 
 
 def load(path: Path) -> Namespace:
-    """The names that a file defines, all of them new."""
+    """The names that a file defines, all of them new; what it takes from refimpl is not its own."""
     name = re.sub(r"\W", "_", f"{path.parent.name}_{path.stem}")
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -203,7 +203,8 @@ def load(path: Path) -> Namespace:
         spec.loader.exec_module(module)
     except Exception as error:
         raise NotProven(f"it raised {type(error).__name__}: {error}") from error
-    return vars(module)
+    own = vars(module)
+    return {name: own[name] for name in own if not str(getattr(own[name], "__module__", "")).startswith("refimpl.")}
 
 
 def mutants(root: Path, exercise_id: str = "*") -> list[Path]:
@@ -285,8 +286,10 @@ def _verdict(name: str, check: Callable[[], CheckResult], fault: Callable[[Check
     """What the check says, judged by `fault`; where there is nothing to check, that is the fault."""
     try:
         result = check()
-    except (NotProven, RuntimeError) as error:  # a RuntimeError of `examine`: the check itself is at fault
+    except NotProven as error:
         return Verdict(name, "–", None, 0.0, "", str(error))
+    except Exception as error:  # noqa: BLE001  (whatever it is, the check itself is at fault)
+        return Verdict(name, "–", None, 0.0, "", f"breaks the check itself, {type(error).__name__}: {error}")
     return Verdict(name, result.outcome, result.misconception, result.points, str(result), fault(result))
 
 
@@ -303,7 +306,12 @@ def prove(root: Path, numbers: Iterable[str] = ()) -> Iterator[StepProof]:
     if missing:
         raise CannotProve(f"{root} lacks {', '.join(missing)}: run this in a checkout of the course")
     chapters = {number: Chapter(root, number) for number in {_number(step) for step in steps().values()}}
-    wanted = {number.zfill(2) for number in numbers} or set(chapters)
+    wanted = {number.zfill(2) for number in numbers}
+    if not wanted:
+        wanted = set(chapters)
+        strays = sorted({path.parent.name for path in mutants(root)} - steps().keys())
+        if strays:
+            raise CannotProve(f"{MUTANTS} holds {', '.join(strays)}, and there are no such steps")
     if not wanted <= set(chapters):
         known = ", ".join(sorted(chapters))
         raise CannotProve(f"chapter {', '.join(sorted(wanted - set(chapters)))} has no steps; those that have: {known}")

@@ -1,91 +1,56 @@
-"""What learners hand in: chapter 3's class with its given methods, and solutions loaded from files one at a time.
-
-The given part is written out again here, so that a test of the checks leans on neither the notebook nor refimpl.
-"""
+"""What learners hand in: the solved exercise of any chapter, each time anew, whole or with parts exchanged."""
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from refimpl import Device, PhysicalTokenBlock
+from refimpl import proof
 from refimpl.checks.step import Step
+from refimpl.proof import Chapter, Verdict
 
-TESTS = Path(__file__).parents[1]
-SUFFIX = "__"  # mutants/03-free/never-comes-back__looks-before-counting.py shows never-comes-back another way
-
-
-def allocate(self: Any, block_hash: int | None = None, num_hashed_tokens: int = 0) -> PhysicalTokenBlock:
-    if not self.free_blocks:
-        raise ValueError(f"all {self.num_blocks} blocks are in use")
-    block = self.free_blocks.pop()
-    block.ref_count = 1
-    return block
+ROOT = Path(__file__).parents[2]
 
 
-def free(self: Any, block: PhysicalTokenBlock) -> None:
-    if block.ref_count == 0:
-        raise ValueError(f"block {block.block_number} has no owner")
-    block.ref_count -= 1
-    if block.ref_count == 0:
-        self.free_blocks.append(block)
+@cache
+def chapter(number: str) -> Chapter:
+    """A chapter's exercise; every call of its methods makes everything in it anew."""
+    return Chapter(ROOT, number)
 
 
-def share_block_table(block_table: list[PhysicalTokenBlock]) -> list[PhysicalTokenBlock]:
-    for block in block_table:
-        block.ref_count += 1
-    return block_table.copy()
+def chapter_of(step: Step) -> Chapter:
+    return chapter(step.exercise_id.partition("-")[0])
 
 
-def wasted_slots(reserved: int, used: int) -> int:
-    return reserved - used
+@cache
+def mutant_verdict(step_id: str, path: Path) -> Verdict:
+    """What the check says of a wrong solution; asked once, however many tests look at it."""
+    from refimpl.checks import steps
+
+    return proof.mutant_verdict(steps()[step_id], chapter_of(steps()[step_id]), path)
 
 
-def allocator(**methods: Callable[..., Any]) -> type:
-    """A new class of the learner's, solved; `methods` replace the good ones, and None takes one away."""
-
-    class UncachedBlockAllocator:
-        def __init__(self, device: Device, block_size: int, num_blocks: int) -> None:
-            self.device = device
-            self.block_size = block_size
-            self.num_blocks = num_blocks
-            self.free_blocks = [PhysicalTokenBlock(device, number, block_size) for number in range(num_blocks)]
-
-        def get_num_free_blocks(self) -> int:
-            return len(self.free_blocks)
-
-        def get_num_total_blocks(self) -> int:
-            return self.num_blocks
-
-    for name, method in {"allocate": allocate, "free": free, **methods}.items():
-        if method is not None:
-            setattr(UncachedBlockAllocator, name, method)
-    return UncachedBlockAllocator
+def subject(step: Step, **answers: Callable[..., Any]) -> Any:
+    """What a learner passes to this step's check: solved, or with these answers in place of what the step asks for."""
+    solved = chapter_of(step).solution()
+    return proof.mutated(step, solved, answers) if answers else proof.subject(step, solved)
 
 
-FUNCTIONS = {"share_block_table": share_block_table, "wasted_slots": wasted_slots}
+def answered(step: Step, answer: Callable[..., Any]) -> Any:
+    """The subject with `answer` in place of everything that the step asks for."""
+    return subject(step, **dict.fromkeys(step.asks_for, answer))
 
 
-def subject(step: Step, answer: Callable[..., Any] | None = None) -> Any:
-    """What a learner passes to this step's check: solved, or with `answer` in place of what the step asks for."""
-    if not step.writes:
-        return answer or FUNCTIONS[step.subject]
-    return allocator(**{step.writes[0]: answer} if answer else {})
+def allocator(**methods: Any) -> type:
+    """A new allocator of chapter 3, solved; `methods` replace the good ones, and None takes one away."""
+    solved = chapter("03").solution()["UncachedBlockAllocator"]
+    for name, method in methods.items():
+        setattr(solved, name, method) if method is not None else delattr(solved, name)
+    assert isinstance(solved, type)
+    return solved
 
 
-def load(path: Path) -> dict[str, Any]:
-    """The names that a file defines."""
-    spec = importlib.util.spec_from_file_location(path.stem.replace("-", "_"), path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return vars(module)
-
-
-def mutants() -> Iterator[tuple[str, str, Path]]:
-    """(exercise id, misconception, file) of every wrong solution."""
-    for path in sorted((TESTS / "mutants").glob("*/*.py")):
-        yield path.parent.name, path.stem.partition(SUFFIX)[0], path
+_CHAPTER_3 = chapter("03").solution()
+allocate, free, share_block_table = (_CHAPTER_3[name] for name in ("allocate", "free", "share_block_table"))

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from learners import allocate, allocator, free, share_block_table, subject, wasted_slots
+from learners import allocate, allocator, answered, chapter_of, free, share_block_table, subject
 
 import refimpl
-from refimpl import Device, PhysicalTokenBlock, UncachedBlockAllocator
+from refimpl import Device, PhysicalTokenBlock, UncachedBlockAllocator, proof
 from refimpl.checks import CheckResult, add_to_class, check, steps
 from refimpl.checks.engine import TIME_LIMIT, examine
 from refimpl.checks.step import History, Log, Step, World
@@ -77,14 +77,24 @@ def test_random_histories_alone_compare_every_property(step: Step) -> None:
 @by_step
 def test_an_untouched_stub_is_not_attempted(step: Step) -> None:
     """W9."""
-    result = examine(step, subject(step, stub))
+    result = examine(step, answered(step, stub))
     assert (result.outcome, repr(result)) == ("not attempted", "0.0")
     assert f"`{step.asks_for[0]}` still ends in" in result.message
 
 
 @by_step
+def test_one_of_several_answers_is_not_enough(step: Step) -> None:
+    """Each answer cell that is left as it was keeps the step from passing."""
+    for cell in chapter_of(step).answers_of(step):
+        unfinished = proof.subject(step, chapter_of(step).with_stubs([cell]))
+        result = examine(step, unfinished)
+        assert not result.passed, cell
+        assert "NotImplementedError" in result.message, str(result)
+
+
+@by_step
 def test_an_empty_answer_earns_nothing(step: Step) -> None:
-    result = examine(step, subject(step, lambda *args: None))
+    result = examine(step, answered(step, lambda *args: None))
     assert (result.passed, repr(result)) == (False, "0.0")
 
 
@@ -92,7 +102,7 @@ def test_an_empty_answer_earns_nothing(step: Step) -> None:
 @pytest.mark.parametrize("body", [lambda *args: 0, lambda *args: []], ids=["0", "[]"])
 def test_a_constant_earns_half_at_most(step: Step, body: Callable[..., Any]) -> None:
     """W3. Half: 0 slots are wasted now and then, and a table without blocks is shared as []."""
-    result = examine(step, subject(step, body))
+    result = examine(step, answered(step, body))
     assert not result.passed
     assert result.points <= step.points / 2
 
@@ -109,17 +119,20 @@ def test_points_are_the_share_of_the_properties_that_hold() -> None:
     assert result.points == round(4 * 5 / 7, 2)
 
 
-@by_step
-def test_a_raise_planted_in_a_good_answer_is_found(step: Step) -> None:
+@pytest.mark.parametrize(
+    ("step", "name"),
+    [pytest.param(step, name, id=f"{step.exercise_id}/{name}") for step in STEPS for name in step.asks_for],
+)
+def test_a_raise_planted_in_a_good_answer_is_found(step: Step, name: str) -> None:
     """W1: what is checked is the learner's code."""
-    good = {"allocate": allocate, "free": free, "share_block_table": share_block_table, "wasted_slots": wasted_slots}
-    answer = good[step.asks_for[0]]
+    solved = subject(step)
+    answer = getattr(solved, name) if step.writes else solved
 
     def planted(*args: Any) -> Any:
         answer(*args)
         raise KeyError("planted")
 
-    result = examine(step, subject(step, planted))
+    result = examine(step, subject(step, **{name: planted}))
     assert result.outcome == "raised"
     assert "KeyError: 'planted', at your line `raise KeyError(\"planted\")`." in result.message
     assert result.trace[-1].endswith("# raised KeyError")
@@ -167,7 +180,8 @@ def test_a_step_says_which_earlier_step_it_stands_on() -> None:
 
 def test_checks_depend_on_no_order() -> None:
     """W10."""
-    subjects = [(step, subject(step, answer)) for step in STEPS for answer in (None, stub, lambda *args: None)]
+    subjects = [(step, subject(step)) for step in STEPS]
+    subjects += [(step, answered(step, answer)) for step in STEPS for answer in (stub, lambda *args: None)]
     there = [str(examine(*pair)) for pair in subjects]
     back = [str(examine(*pair)) for pair in reversed(subjects)]
     assert there == back[::-1]
@@ -332,7 +346,7 @@ def test_a_strange_owner_count_is_wrong_and_breaks_nothing(value: Any) -> None:
 )
 def test_a_strange_answer_is_wrong_and_breaks_nothing(value: Any) -> None:
     for step in STEPS:
-        result = examine(step, subject(step, lambda *args: value))
+        result = examine(step, answered(step, lambda *args: value))
         assert result.outcome in ("wrong", "raised", "misconception"), str(result)
         assert result.points < result.max_points
         assert len(str(result)) < 900
@@ -466,7 +480,7 @@ def test_the_reference_earns_no_points(given: type) -> None:
 
 
 def test_every_step_whose_answer_refimpl_has_refuses_it() -> None:
-    has_answer = [step for step in STEPS if hasattr(refimpl, step.subject)]
+    has_answer = [step for step in STEPS if step.reference]
     assert len(has_answer) == len(STEPS) - 1  # 00-first-check is a toy
     assert {examine(step, getattr(refimpl, step.subject)).outcome for step in has_answer} == {"not yours"}
 

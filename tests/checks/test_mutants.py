@@ -1,77 +1,74 @@
 """Every named misconception has a wrong solution, and the check names each; wrong code without a name is wrong, too.
 
-`tests/mutants/EXERCISE/MISCONCEPTION.py` holds the one method or function that is wrong, and the thought behind it in
-a line. `MISCONCEPTION__OTHER.py` is another shape of the same thought.
+`tests/mutants/EXERCISE/MISCONCEPTION.py` holds what is wrong, and the thought behind it in a line.
+`MISCONCEPTION__OTHER.py` is another shape of the same thought.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from learners import load, mutants, subject
+from learners import ROOT, mutant_verdict
 
-from refimpl.checks import CheckResult, steps
-from refimpl.checks.engine import examine
+from refimpl import proof
+from refimpl.checks import steps
 
-ALL = [pytest.param(*mutant, id=f"{mutant[0]}/{mutant[2].stem}") for mutant in mutants()]
-MOST_OPERATIONS = 6
-
-
-def result_of(exercise_id: str, path: Path) -> CheckResult:
-    step = steps()[exercise_id]
-    return examine(step, subject(step, load(path)[step.asks_for[0]]))
-
-
-def operations(result: CheckResult) -> list[str]:
-    """The trace without the line that makes the allocator."""
-    return [line for line in result.trace if not line.startswith("allocator = ")]
+MUTANTS = proof.mutants(ROOT)
+by_mutant = pytest.mark.parametrize("path", MUTANTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 
 
 def test_misconceptions_and_mutants_are_the_same_catalogue() -> None:
     named = {(step.exercise_id, name) for step in steps().values() for name in step.misconceptions}
-    assert named == {(exercise_id, name) for exercise_id, name, _ in mutants()}
+    assert named == {(path.parent.name, proof.misconception_of(path)) for path in MUTANTS}
 
 
 def test_every_step_names_three_misconceptions() -> None:
-    assert {step.exercise_id for step in steps().values() if len(step.misconceptions) < 3} == set()
+    few = [step.exercise_id for step in steps().values() if len(step.misconceptions) < proof.FEWEST_MISCONCEPTIONS]
+    assert few == []
 
 
-@pytest.mark.parametrize(("exercise_id", "misconception", "path"), ALL)
-def test_a_mutant_is_rejected_and_named(exercise_id: str, misconception: str, path: Path) -> None:
-    result = result_of(exercise_id, path)
-    assert (result.outcome, result.misconception) == ("misconception", misconception), str(result)
-    assert result.points < result.max_points
-    assert 1 <= len(operations(result)) <= MOST_OPERATIONS, str(result)
-    assert not set("{}") & set(result.message)
-    assert result.message.endswith(".")
-    assert str(result_of(exercise_id, path)) == str(result)
+@by_mutant
+def test_a_mutant_is_rejected_and_named(path: Path) -> None:
+    verdict = mutant_verdict(path.parent.name, path)
+    assert not verdict.fault, verdict.said
+    assert (verdict.outcome, verdict.misconception) == ("misconception", proof.misconception_of(path))
+    assert verdict.points < steps()[path.parent.name].points
+    sentence, *history = verdict.said.splitlines()
+    assert sentence.endswith(".")
+    assert not re.search(r"\{\w*\}", sentence), "a name in braces was not filled in"
+    assert history
 
 
-@pytest.mark.parametrize(("exercise_id", "misconception", "path"), ALL)
-def test_a_mutant_says_its_thought_in_one_line(exercise_id: str, misconception: str, path: Path) -> None:
-    thought = load(path)["__doc__"]
+@by_mutant
+def test_a_mutant_says_its_thought_in_one_line(path: Path) -> None:
+    thought = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+    assert thought
     assert thought.endswith(".")
     assert "\n" not in thought
 
 
-def test_the_words_are_the_same_under_any_hash_seed() -> None:
-    script = (
-        "import json; from test_mutants import mutants, result_of; "
-        "print(json.dumps([str(result_of(exercise_id, path)) for exercise_id, _, path in mutants()]))"
+def test_every_word_is_the_same_in_another_process_with_another_hash_seed() -> None:
+    """The command line says all is proven, and says of each wrong solution what was said here."""
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    command = [sys.executable, "-W", "error::SyntaxWarning", "-m", "refimpl", "checks", "--proof", "--json"]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, timeout=240
     )
-    here = Path(__file__).parent
-    root = str(here.parents[1])
-
-    def run(seed: str) -> Any:
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": f"{here}{os.pathsep}{root}"}
-        command = [sys.executable, "-W", "error::SyntaxWarning", "-c", script]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
-        return json.loads(done.stdout)
-
-    assert run("1") == run("2")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    there = json.loads(done.stdout)
+    assert [found["exercise_id"] for found in there] == list(steps())
+    for found in there:
+        step = steps()[found["exercise_id"]]
+        here = {
+            path.stem: mutant_verdict(step.exercise_id, path).said for path in proof.mutants(ROOT, step.exercise_id)
+        }
+        assert {mutant["name"]: mutant["said"] for mutant in found["mutants"]} == here
+        assert found["reference"]["said"] == proof.reference_verdict(step, chapter_of(step)).said
+        assert found["faults"] == []

@@ -15,19 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from learners import TESTS, allocate, allocator, free, load, share_block_table
+from learners import ROOT, allocate, allocator, free, share_block_table
 
-from refimpl import UncachedBlockAllocator
+from refimpl import UncachedBlockAllocator, proof
 from refimpl.checks import CheckResult, steps
 from refimpl.checks.engine import ENOUGH, TIME_LIMIT, examine
 from refimpl.checks.step import Step
 
-DESIGNS = sorted((TESTS / "second_designs").glob("[0-9][0-9]_*.py"))
 EVERY = [
     pytest.param(path, step, id=f"{path.stem}/{step.exercise_id}")
-    for path in DESIGNS
     for step in steps().values()
-    if step.exercise_id[:2] == path.stem[:2] and step.subject in load(path)
+    for path in proof.second_designs(ROOT, step.exercise_id[:2])
+    if step.subject in proof.load(path)
 ]
 POOL_STEPS = ("03-allocate", "03-free")
 
@@ -39,7 +38,18 @@ def assert_full_points(result: CheckResult) -> None:
 
 @pytest.mark.parametrize(("path", "step"), EVERY)
 def test_a_design_of_another_shape_passes(path: Path, step: Step) -> None:
-    assert_full_points(examine(step, load(path)[step.subject]))
+    assert_full_points(examine(step, proof.load(path)[step.subject]))
+
+
+def test_every_step_has_a_design_of_another_shape_and_every_design_a_step() -> None:
+    assert {param.values[1].exercise_id for param in EVERY} == steps().keys()
+    assert {param.values[0] for param in EVERY} == set(proof.second_designs(ROOT))
+
+
+@pytest.mark.parametrize("path", proof.second_designs(ROOT), ids=lambda path: path.stem)
+def test_a_design_of_another_shape_inherits_nothing_from_the_reference(path: Path) -> None:
+    classes = [value for value in proof.load(path).values() if isinstance(value, type)]
+    assert [cls for cls in classes if any(base.__module__.startswith("refimpl") for base in cls.__mro__)] == []
 
 
 def shared(block: Any) -> Any:
