@@ -65,10 +65,7 @@ def test_every_word_is_the_same_in_another_process_with_another_hash_seed() -> N
     there = json.loads(done.stdout)
     assert [found["exercise_id"] for found in there] == list(steps())
     for found in there:
-        step = steps()[found["exercise_id"]]
-        here = {
-            path.stem: mutant_verdict(step.exercise_id, path).said for path in proof.mutants(ROOT, step.exercise_id)
-        }
-        assert {mutant["name"]: mutant["said"] for mutant in found["mutants"]} == here
-        assert found["reference"]["said"] == proof.reference_verdict(step, chapter_of(step)).said
         assert found["faults"] == []
+        for mutant in found["mutants"]:
+            path = ROOT / proof.MUTANTS / found["exercise_id"] / f"{mutant['name']}.py"
+            assert mutant["said"] == mutant_verdict(found["exercise_id"], path).said
