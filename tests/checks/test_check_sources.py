@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -93,6 +94,13 @@ def test_every_step_has_properties_examples_and_random_histories(step: refimpl.c
     assert step.examples
     assert step.points > 0
     assert all(sentence.endswith(".") and len(sentence) < 260 for sentence in step.misconceptions.values())
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.__name__.rpartition(".")[2])
+def test_the_points_of_a_chapter_are_ten(chapter: ModuleType) -> None:
+    """Chapter 00 has a toy."""
+    points = [step.points for step in chapter.STEPS]
+    assert sum(points) == (1 if chapter is CHAPTERS[0] else 10)
 
 
 def test_the_engine_knows_no_chapter() -> None:

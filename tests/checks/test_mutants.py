@@ -34,6 +34,11 @@ def test_every_step_names_three_misconceptions() -> None:
     assert few == []
 
 
+@pytest.mark.xfail(strict=True, reason="in preparation; take this line out when all seven chapters are there")
+def test_chapters_1_to_7_have_a_hundred_wrong_solutions() -> None:
+    assert len([path for path in MUTANTS if "01" <= path.parent.name[:2] <= "07"]) >= 100
+
+
 @by_mutant
 def test_a_mutant_is_rejected_and_named(path: Path) -> None:
     verdict = mutant_verdict(path.parent.name, path)

@@ -6,6 +6,7 @@ each is for.
 """
 
 import ast
+import html
 import io
 import json
 import re
@@ -763,7 +764,7 @@ def leaks(nb: NotebookNode, path: Path, hidden: Mapping[str, str]) -> list[str]:
         found += [
             f"{at(path, index, cell)} gives away a line of {answer}: {line!r}; take it out."
             for line, answer in hidden.items()
-            if line in text
+            if line in text or line in html.unescape(text)
         ]
     return found
 

@@ -6,6 +6,7 @@ Outcomes are read from what the check cells show, as a learner reads them, never
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from refimpl import notebooks, release
 ROOT = Path(__file__).parents[2]
 EXERCISES = sorted((ROOT / "exercises").glob("[0-9]*/[0-9]*.ipynb"))
 SOLUTIONS = sorted((ROOT / "solutions").glob("[0-9]*/[0-9]*.ipynb"))
+SECONDS = 20  # for a solved exercise, from a cold kernel to its last cell, on two cores
 
 
 class Shown(NamedTuple):
@@ -61,6 +63,43 @@ def test_each_check_of_a_solution_says_passed_with_full_points(path: Path) -> No
     nb = notebooks.read(path)
     full = {cell.metadata.nbgrader.grade_id: cell.metadata.nbgrader.points for _, cell in rules.check_cells(nb)}
     assert outcomes(nb) == {exercise_id: Shown("passed", points) for exercise_id, points in full.items()}
+
+
+def solved_alone(exercise: Path, solution: Path, folder: Path, answered: set[str] | None = None) -> NotebookNode:
+    """Run an exercise in a folder that holds nothing else, with the answers of `solution`: all, or those of some ids.
+
+    What a learner's notebook is after one evening: the released cells, answers in them, no other chapter touched.
+    """
+    copy = Path(shutil.copy(exercise, folder))
+    nb = notebooks.read(copy)
+    solved = {cell.id: cell for cell in filter(rules.is_answer, notebooks.read(solution).cells)}
+    assert solved.keys() == {cell.id for cell in filter(rules.is_answer, nb.cells)}
+    for cell in filter(rules.is_answer, nb.cells):
+        if answered is None or cell.id in answered:
+            cell.source = solved[cell.id].source
+    return notebooks.run(nb, folder, copy.name)
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
+def test_an_exercise_is_solved_with_its_own_chapter_alone_in_twenty_seconds(path: Path, tmp_path: Path) -> None:
+    assert not tmp_path.is_relative_to(ROOT)
+    exercise = ROOT / "exercises" / path.parent.name / path.name
+    start = time.monotonic()
+    nb = solved_alone(exercise, path, tmp_path)
+    seconds = time.monotonic() - start
+    full = {cell.metadata.nbgrader.grade_id: cell.metadata.nbgrader.points for _, cell in rules.check_cells(nb)}
+    assert outcomes(nb) == {exercise_id: Shown("passed", points) for exercise_id, points in full.items()}
+    assert seconds < SECONDS, f"{path.name} took {seconds:.1f} s from the start of its kernel to its last cell"
+
+
+def test_an_answer_that_is_left_out_is_not_taken_for_solved(tmp_path: Path) -> None:
+    chapter_3 = "03_uncached_allocator/03_uncached_allocator.ipynb"
+    nb = solved_alone(ROOT / "exercises" / chapter_3, ROOT / "solutions" / chapter_3, tmp_path, {"03-allocate-answer"})
+    assert {exercise_id: shown.outcome for exercise_id, shown in outcomes(nb).items()} == {
+        "03-allocate": "passed",
+        "03-free": "not attempted",
+        "03-share": "not attempted",
+    }
 
 
 def test_every_solution_has_its_exercise() -> None:
