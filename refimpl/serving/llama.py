@@ -146,10 +146,10 @@ class _Layer:
         """Put the new tokens' keys and values into the cache; their queries, [step.num_tokens, num_heads, head_dim]."""
         heads, turning = self._num_heads, self._num_heads + self._num_kv_heads
         projected = self._qkv_proj(hidden).view(-1, turning + self._num_kv_heads, self._head_dim)
-        turned = _rotated(projected[:, :turning], rotation)
+        query, key = _rotated(projected[:, :heads], rotation), _rotated(projected[:, heads:turning], rotation)
         new = step.num_tokens
-        cache.write(self._index, turned[:new, heads:], projected[:new, turning:], step.slots)
-        return turned[:new, :heads]
+        cache.write(self._index, key[:new], projected[:new, turning:], step.slots)
+        return query[:new]
 
 
 _STACKED = ("self_attn.q", "self_attn.k", "self_attn.v", "mlp.gate", "mlp.up")
