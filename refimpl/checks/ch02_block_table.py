@@ -1,0 +1,792 @@
+"""Chapter 02: from a token's position to its block, its offset and its slot, and what the last block wastes.
+
+The accounts do no division. One lays a table's tokens out one after the other and one the slots of all blocks, and
+both look up what they laid; the number of blocks is the number of tokens that open one.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from numbers import Integral, Number
+from typing import Any
+
+from refimpl.block import (
+    BlockTable,
+    Device,
+    PhysicalTokenBlock,
+    internal_fragmentation,
+    locate,
+    num_required_blocks,
+    slots,
+)
+from refimpl.checks.step import RUNS, History, Log, Names, Operation, Setup, Step, World, equal, show
+
+ROUNDS_UP = "tokens that do not fill a block take one all the same"
+NO_SPARE = "tokens that fill their blocks take no further one"
+NO_TOKENS = "no tokens take no block"
+NO_NEGATIVE = "a negative length is refused with ValueError"
+NO_SIZE = "a block size below 1 is refused with ValueError"
+
+A_PAIR = "returns a block and an offset"
+BLOCK = "the block is the one that the table names"
+OFFSET = "the offset is counted inside the block"
+NOT_BEFORE = "a position before the start is refused with ValueError"
+NOT_BEHIND = "a position behind the last block is refused with ValueError"
+KEEPS = "the table stays as it was"
+
+ONE_EACH = "one slot for each position, in their order"
+SLOT = "a slot is found by the block's number and the offset"
+EVERY_POSITION = "one position without a block is enough to refuse with ValueError"
+READ_ONCE = "what can be read only once is read only once"
+
+EMPTY_END = "the empty end of the last block is wasted"
+FULL_END = "a sequence that fills its blocks wastes nothing"
+NOTHING_HELD = "what holds no block wastes nothing"
+SUMMED = "sequences waste one by one, and their waste adds up"
+NO_SUCH_LENGTH = "a length or block size that cannot be is refused with ValueError"
+
+POOL_SIZE = 13  # block numbers in tables are below this
+SIZES = (1, 2, 3, 4, 8, 16, 32)
+
+
+def _opened(num_tokens: int, block_size: int) -> int:
+    """How many of the tokens open a block, when they come one at a time: the 0th, the block_size-th, and so on."""
+    return len(range(0, num_tokens, block_size))
+
+
+def _whole(got: Any, expected: int) -> bool:
+    """Whether it is that number and can count: not 3.0, which `range` does not take."""
+    return not isinstance(got, float) and equal(got, expected)
+
+
+def _call(log: Log, line: str, function: Callable[..., Any], *args: Any, **told: Any) -> Any:
+    """`log.call`, which takes a NotImplementedError for an untouched stub: here it may be another step's."""
+    try:
+        return log.call(line, function, *args, **told)
+    except NotImplementedError as error:
+        name = traceback.extract_tb(error.__traceback__)[-1].name
+        if name not in (num_required_blocks.__name__, locate.__name__) or line.startswith(f"{name}("):
+            raise
+        still = f"it called `{name}`, which still ends in `raise NotImplementedError()`"
+        log.hold(RUNS, False, "it should raise nothing", still)
+
+
+def _tokens(number: int) -> str:
+    return "1 token" if number == 1 else f"{number} tokens"
+
+
+def _blocks(number: int) -> str:
+    return "1 block" if number == 1 else f"{number} blocks"
+
+
+class _RequiredWorld(World):
+    """A function of two numbers; each operation is one call."""
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        self.function, self.log, self.block_size = subject, log, setup["block_size"]
+        self.answered = False  # rightly; before that, an answer where a refusal is due tells no thought
+
+    def choices(self) -> Iterable[Operation]:
+        size = self.block_size
+        yield from (("num_required_blocks", num_tokens, size) for num_tokens in range(3 * size + 2))
+        yield from (("num_required_blocks", 70 * size + more, size) for more in (-1, 0, 1))
+        yield from (("num_required_blocks", num_tokens, size) for num_tokens in (-1, -size, -2 * size - 1))
+        yield from (("num_required_blocks", 35, bad) for bad in (0, -1, -size))
+
+    def possible(self, operation: Operation) -> bool:
+        return True
+
+    def perform(self, operation: Operation) -> None:
+        _, num_tokens, size = operation
+        line = f"num_required_blocks({num_tokens}, {size})"
+        if num_tokens < 0 or size < 1:
+            accepted = "negative-length-accepted" if num_tokens < 0 else "block-size-accepted"
+            self.log.refuse(
+                NO_NEGATIVE if num_tokens < 0 else NO_SIZE,
+                line,
+                self.function,
+                num_tokens,
+                size,
+                returned=accepted if self.answered else None,
+                other_error="other-error",
+                tokens=num_tokens,
+                size=size,
+            )
+            return
+        got = _call(self.log, line, self.function, num_tokens, size)
+        blocks = _opened(num_tokens, size)
+        full = num_tokens == blocks * size
+        in_part = NO_SPARE if full else ROUNDS_UP
+        few = int(got) if isinstance(got, Integral) else 0
+        self.log.hold(
+            in_part if num_tokens else NO_TOKENS,
+            _whole(got, blocks),
+            f"the result should be {blocks}",
+            f"it is {show(got)}",
+            _required_fault(got, num_tokens, size, blocks),
+            tokens=_tokens(num_tokens),
+            size=size,
+            blocks=_blocks(blocks),
+            got=show(got),
+            yours=_blocks(few),
+            room=_tokens(few * size),
+            left=num_tokens - few * size,
+        )
+        self.answered |= blocks > 0
+
+
+def _required_fault(got: Any, num_tokens: int, size: int, blocks: int) -> str | None:
+    """The misconception behind a wrong number of blocks."""
+    if not isinstance(got, Integral):
+        return "nothing-returned" if got is None else "not-a-whole-number" if isinstance(got, Number) else None
+    full = num_tokens == blocks * size
+    if got == blocks - 1 > 0 and not full:
+        return "rounded-down"
+    if got == blocks + 1 and full:
+        return "one-more-when-full" if num_tokens else "empty-sequence-has-a-block"
+    if got == blocks + 1:
+        return "a-spare-block"
+    return "slots-instead-of-blocks" if got == blocks * size else None
+
+
+class _TableWorld(World):
+    """Block tables made by the check, and where their tokens lie by laying them out one after the other."""
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        self.function, self.log, self.block_size = subject, log, setup["block_size"]
+        self.answered = False  # rightly; before that, an answer where a refusal is due tells no thought
+        self.names = Names("table_")
+        self.tables: dict[str, BlockTable] = {}  # name -> the list that the learner's function is given
+        self.blocks: dict[str, tuple[PhysicalTokenBlock, ...]] = {}  # name -> what must stand in it
+
+    def choices(self) -> Iterable[Operation]:
+        if len(self.tables) < 3:
+            yield from _some_tables(self.names.new_key())
+        for key, name in self.names.items():
+            yield from self.questions(key, len(self.blocks[name]) * self.block_size)
+
+    def questions(self, key: Any, room: int) -> Iterator[Operation]:
+        """What may be asked about the table of this key, which has room for `room` tokens."""
+        raise NotImplementedError
+
+    def possible(self, operation: Operation) -> bool:
+        verb, key, *_ = operation
+        return key not in self.names if verb == "table" else key in self.names
+
+    def perform(self, operation: Operation) -> None:
+        verb, key, *arguments = operation
+        if verb == "table":
+            self._table(self.names.add(key), arguments[0])
+        else:
+            self.ask(self.names[key], *arguments)
+
+    def ask(self, name: str, *arguments: Any) -> None:
+        """Call the learner's function about this table and compare."""
+        raise NotImplementedError
+
+    def _table(self, name: str, numbers: tuple[int, ...]) -> None:
+        self.blocks[name] = tuple(PhysicalTokenBlock(Device.GPU, number, self.block_size) for number in numbers)
+        self.tables[name] = list(self.blocks[name])
+        made = f"[PhysicalTokenBlock(Device.GPU, number, {self.block_size}) for number in {numbers}]"
+        self.log.note(f"{name} = {made if numbers else '[]'}")
+
+    def places(self, name: str) -> list[tuple[PhysicalTokenBlock, int]]:
+        """Position -> block and offset, for every token that the table has room for."""
+        return [(block, offset) for block in self.blocks[name] for offset in range(self.block_size)]
+
+    def check_kept(self, name: str) -> None:
+        """The learner's function has left the table alone."""
+        given, wanted = self.tables[name], self.blocks[name]
+        kept = len(given) == len(wanted) and all(a is b for a, b in zip(given, wanted, strict=True))
+        now = show([_number(block) for block in given])
+        self.log.hold(KEEPS, kept, f"`{name}` should still hold {[_number(block) for block in wanted]}", f"it is {now}")
+
+    def told(self, name: str) -> dict[str, Any]:
+        """What a sentence about this table may need."""
+        blocks = len(self.blocks[name])
+        return {
+            "blocks": _blocks(blocks),
+            "num_blocks": blocks,
+            "size": self.block_size,
+            "room": _tokens(blocks * self.block_size),
+            "last_offset": self.block_size - 1,
+        }
+
+
+def _some_tables(key: Any) -> Iterator[Operation]:
+    """Tables of up to five blocks: ascending, descending and neither."""
+    for length in range(6):
+        for first, stride in ((0, 1), (9, 1), (12, 12), (4, 5), (11, 7), (7, 2)):
+            yield "table", key, tuple((first + stride * index) % POOL_SIZE for index in range(length))
+
+
+def _number(block: Any) -> Any:
+    return block.block_number if isinstance(block, PhysicalTokenBlock) else block
+
+
+class _LocateWorld(_TableWorld):
+    """One position at a time."""
+
+    def questions(self, key: Any, room: int) -> Iterator[Operation]:
+        size = self.block_size
+        edges = range(0, room, size)
+        telling = {position + more for position in edges for more in (0, 1, size // 2, size - 2, size - 1)}
+        yield from (("locate", key, position) for position in sorted(telling) if 0 <= position < room)
+        yield from (("locate", key, position) for position in (-1, -size, room, room + 1, room + size))
+
+    def ask(self, name: str, *arguments: Any) -> None:
+        (position,) = arguments
+        table, places = self.tables[name], self.places(name)
+        line, told = f"locate({name}, {position}, {self.block_size})", {"position": position, **self.told(name)}
+        if not 0 <= position < len(places):
+            accepted = "negative-position-accepted" if position < 0 else "position-behind-the-table-accepted"
+            self.log.refuse(
+                NOT_BEFORE if position < 0 else NOT_BEHIND,
+                line,
+                self.function,
+                table,
+                position,
+                self.block_size,
+                returned=accepted if self.answered else None,
+                other_error="other-error",
+                **told,
+            )
+            return
+        got = _call(
+            self.log,
+            line,
+            self.function,
+            table,
+            position,
+            self.block_size,
+            raises=(ValueError, "refuses-too-early"),
+            **told,
+        )
+        block, offset = places[position]
+        is_pair = isinstance(got, (tuple, list)) and len(got) == 2
+        should = f"it should return (block {block.block_number}, {offset})"
+        self.log.hold(A_PAIR, is_pair, should, f"it returned {_seen(got)}", "nothing-returned" if got is None else None)
+        fault = _locate_fault(got, self.blocks[name], position, places)
+        told |= {
+            "index": (index := self.blocks[name].index(block)),
+            "before": f"{_blocks(index)} {'lies' if index == 1 else 'lie'} full",
+            "number": block.block_number,
+            "offset": offset,
+            "got": _seen(got),
+            "got_block": show(_number(got[0])),
+            "got_offset": show(got[1]),
+        }
+        for what, holds in ((BLOCK, got[0] is block), (OFFSET, _whole(got[1], offset))):
+            self.log.hold(what, holds, should, f"it returned {_seen(got)}", fault, **told)
+        self.check_kept(name)
+        self.answered = True
+
+
+def _seen(got: Any) -> str:
+    """A learner's answer, a block in it as its number."""
+    if isinstance(got, (tuple, list)) and len(got) == 2:
+        return f"({_seen(got[0])}, {_seen(got[1])})"
+    return f"block {got.block_number}" if isinstance(got, PhysicalTokenBlock) else show(got)
+
+
+def _locate_fault(
+    got: Any, table: tuple[PhysicalTokenBlock, ...], position: int, places: list[tuple[PhysicalTokenBlock, int]]
+) -> str | None:
+    """The misconception behind a wrong pair of block and offset."""
+    block, offset = places[position]
+    index, size = table.index(block), block.block_size
+    if isinstance(got[0], Integral):
+        number_first = {"number-instead-of-block": block.block_number, "index-instead-of-block": index}
+        return next((name for name, number in number_first.items() if equal(got[0], number)), None)
+
+    def is_place(index: int, offset: int) -> bool:
+        there = -len(table) <= index < len(table)
+        return there and got[0] is table[index] and _whole(got[1], offset)
+
+    by_number = sorted(table, key=lambda block: block.block_number)
+    looked_up = [by_number[index], *(block for block in table if block.block_number == index)]
+    thoughts = {
+        "offset-from-the-start": is_place(index, position),
+        "counted-from-1": is_place(index, offset + 1) or (got[0], got[1]) == places[position - 1],
+        "index-and-offset-swapped": is_place(offset, index),
+        "full-block-not-left": offset == 0 < index and (is_place(index - 1, 0) or is_place(index - 1, size)),
+        "one-block-too-far": is_place(index + 1, offset),
+        "order-of-the-numbers": any(got[0] is block for block in looked_up) and _whole(got[1], offset),
+    }
+    return next((name for name, matches in thoughts.items() if matches), None)
+
+
+class _SlotsWorld(_TableWorld):
+    """Several positions at a time, as a list, a range, or something that can be read only once."""
+
+    def questions(self, key: Any, room: int) -> Iterator[Operation]:
+        size = self.block_size
+        edges = tuple(
+            sorted({edge + more for edge in range(0, room + 1, size) for more in (-1, 0, 1)} & {*range(room)})
+        )
+        lists = [(), edges, edges[::-1], edges[1::2] + edges[::2], edges[-1:] * 2 + edges[:1]]
+        lists += [(position,) for position in edges]
+        yield from (("slots", key, how, positions) for positions in lists for how in ("list", "iter"))
+        yield from (("slots", key, "range", tuple(range(first, room))) for first in (0, room // 2) if room)
+        for bad in (-1, -size, room, room + size):
+            yield from (("slots", key, "list", positions) for positions in ((bad,), (*edges, bad), (bad, *edges)))
+
+    def ask(self, name: str, *arguments: Any) -> None:
+        how, positions = arguments
+        table, places = self.tables[name], self.places(name)
+        given, shown = _given(how, positions)
+        line = f"slots({name}, {shown}, {self.block_size})"
+        bad = next((position for position in positions if not 0 <= position < len(places)), None)
+        told = {"bad": bad, **self.told(name)}
+        if bad is not None:
+            self.log.refuse(
+                EVERY_POSITION,
+                line,
+                self.function,
+                table,
+                given,
+                self.block_size,
+                returned="position-without-a-block-answered" if self.answered else None,
+                other_error="other-error",
+                **told,
+            )
+            return
+        got = _call(
+            self.log,
+            line,
+            self.function,
+            table,
+            given,
+            self.block_size,
+            raises=(ValueError, "refuses-too-early"),
+            **told,
+        )
+        row = {place: slot for slot, place in enumerate(_laid_out(self.block_size))}
+        wanted = [row[block.block_number, offset] for block, offset in map(places.__getitem__, positions)]
+        self._compare(name, how, positions, got, wanted)
+        if how == "list":
+            self.log.hold(KEEPS, given == [*positions], "the positions should stay as they were", f"they are {given}")
+        self.check_kept(name)
+        self.answered |= bool(wanted)
+
+    def _compare(self, name: str, how: str, positions: tuple[int, ...], got: Any, wanted: list[int]) -> None:
+        answer = _listed(got)
+        differs = next(
+            (i for i, slot in enumerate(wanted) if not _whole(dict(enumerate(answer or ())).get(i), slot)), 0
+        )
+        told = {"got": show(got), **self.told(name)}
+        if positions:
+            block, offset = self.places(name)[positions[differs]]
+            told |= {"position": positions[differs], "number": block.block_number, "offset": offset}
+            told["slot"] = wanted[differs]
+        fault = "nothing-returned" if got is None else None
+        if answer is not None and wanted:
+            once = how == "iter" and not answer and self.answered
+            fault = "read-twice" if once else _slots_fault(answer, self.blocks[name], positions, wanted)
+        one_each = answer is not None and len(answer) == len(wanted)
+        right = one_each and all(map(_whole, answer or (), wanted))
+        for what, holds in ((ONE_EACH, one_each), (SLOT, right)):
+            if wanted or what == ONE_EACH:
+                what = READ_ONCE if how == "iter" else what
+                self.log.hold(
+                    what, holds, f"it should return {show(wanted)}", f"it returned {show(got)}", fault, **told
+                )
+
+
+def _given(how: str, values: tuple[int, ...]) -> tuple[Any, str]:
+    """The values as an argument, and how a learner would type it."""
+    if how == "range":
+        return range(values[0], values[-1] + 1), f"range({values[0]}, {values[-1] + 1})"
+    return (iter(values), f"iter({list(values)})") if how == "iter" else (list(values), str(list(values)))
+
+
+def _listed(got: Any) -> list[Any] | None:
+    """The answer as a list; a tuple or an array serves as well, what can be read only once does not."""
+    if not isinstance(got, (list, tuple)) and not hasattr(got, "tolist"):
+        return None
+    try:
+        return list(got)
+    except Exception:  # noqa: BLE001  (a learner's strange object may raise anything)
+        return None
+
+
+def _laid_out(block_size: int) -> list[tuple[int, int]]:
+    """Slot -> block number and offset, for the whole pool."""
+    return [(number, offset) for number in range(POOL_SIZE) for offset in range(block_size)]
+
+
+def _slots_fault(
+    got: list[Any], table: tuple[PhysicalTokenBlock, ...], positions: tuple[int, ...], wanted: list[int]
+) -> str | None:
+    """The misconception behind wrong slots."""
+    size = table[0].block_size
+    places = [(block.block_number, offset) for block in table for offset in range(size)]
+    located = [places[position] for position in positions]
+    first_block, first = located[0][0], wanted[0]
+    thoughts: dict[str, list[Any]] = {
+        "position-for-a-slot": list(positions),
+        "added-without-multiplying": [number + offset for number, offset in located],
+        "offset-left-out": [number * size for number, _ in located],
+        "position-instead-of-offset": [
+            number * size + position for (number, _), position in zip(located, positions, strict=True)
+        ],
+        "number-and-offset-swapped": [offset * size + number for number, offset in located],
+        "multiplied-by-the-number-of-blocks": [number * len(table) + offset for number, offset in located],
+        "pairs-instead-of-slots": located,
+        "first-block-for-all": [first_block * size + offset for _, offset in located],
+        "runs-on-in-memory": [first + position - positions[0] for position in positions],
+        "order-of-memory": sorted(wanted),
+        "a-position-once": list(dict.fromkeys(wanted)),
+    }
+    return next((name for name, answer in thoughts.items() if answer != wanted and equal(got, answer)), None)
+
+
+class _WasteWorld(World):
+    """Lists of lengths; each operation is one call."""
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        self.function, self.log, self.block_size = subject, log, setup["block_size"]
+        self.answered = False  # rightly; before that, an answer where a refusal is due tells no thought
+
+    def choices(self) -> Iterable[Operation]:
+        size = self.block_size
+        lengths = sorted({0, 1, size - 1, size, size + 1, 2 * size, 2 * size + 1, 3 * size - 1, 35})
+        lists = [(), *((length,) for length in lengths)]
+        lists += [(first, second) for first in lengths for second in lengths]
+        lists += [tuple(lengths), (*lengths[::-1], *lengths[::2])]
+        yield from (
+            ("internal_fragmentation", how, some, size)
+            for some in lists
+            for how in ("list", "iter")
+            if some or how == "list"
+        )
+        for bad in (-1, -size - 1):
+            yield from (("internal_fragmentation", "list", some, size) for some in ((bad,), (35, bad), (bad, size)))
+        yield from (("internal_fragmentation", "list", (35,), bad) for bad in (0, -size))
+
+    def possible(self, operation: Operation) -> bool:
+        return True
+
+    def perform(self, operation: Operation) -> None:
+        _, how, lengths, size = operation
+        given, shown = _given(how, lengths)
+        line = f"internal_fragmentation({shown}, {size})"
+        bad = min(lengths, default=0)
+        if bad < 0 or size < 1:
+            accepted = "negative-length-accepted" if bad < 0 else "block-size-accepted"
+            self.log.refuse(
+                NO_SUCH_LENGTH,
+                line,
+                self.function,
+                given,
+                size,
+                returned=accepted if self.answered else None,
+                other_error="other-error",
+                tokens=bad,
+                size=size,
+            )
+            return
+        got = _call(self.log, line, self.function, given, size)
+        in_use = [_opened(length, size) * size for length in lengths]
+        wasted = [room - length for room, length in zip(in_use, lengths, strict=True)]
+        last = lengths[-1] if lengths else 0
+        self.log.hold(
+            _waste_property(how, lengths, wasted),
+            equal(got, sum(wasted)),
+            f"the result should be {sum(wasted)}",
+            f"it is {show(got)}",
+            self._fault(got, how, lengths, wasted, size) if lengths else None,
+            tokens=_tokens(last),
+            blocks=_blocks(_opened(last, size)),
+            room=in_use[-1] if in_use else 0,
+            wasted=sum(wasted),
+            each=show(wasted),
+            size=size,
+            got=show(got),
+        )
+        self.answered |= wasted != [0] * len(wasted)
+
+    def _fault(self, got: Any, how: str, lengths: tuple[int, ...], wasted: list[int], size: int) -> str | None:
+        """The misconception behind a wrong answer; some thoughts are told by what was right before."""
+        tokens = sum(lengths)
+        together = _opened(tokens, size) * size - tokens
+        if got is None:
+            return "nothing-returned"
+        if self.answered and how == "iter" and any(equal(got, value) for value in (sum(wasted) + tokens, -tokens)):
+            return "read-twice"
+        if self.answered and len(lengths) > 1 and equal(got, together):
+            return "one-table-for-all"
+        if self.answered and len(lengths) > 1 and equal(got, wasted[0]):
+            return "first-sequence-only"
+        return _waste_fault(got, lengths, size, wasted)
+
+
+def _waste_property(how: str, lengths: tuple[int, ...], wasted: list[int]) -> str:
+    """What a call with these lengths tells."""
+    if how == "iter":
+        return READ_ONCE
+    if len(lengths) > 1:
+        return SUMMED
+    if not any(lengths):
+        return NOTHING_HELD
+    return EMPTY_END if any(wasted) else FULL_END
+
+
+def _waste_fault(got: Any, lengths: tuple[int, ...], size: int, wasted: list[int]) -> str | None:
+    """The misconception behind a wrong number of wasted slots."""
+    blocks = [_opened(length, size) for length in lengths]
+    held, right = sum(blocks) * size, sum(wasted)
+    filled = (size - waste for number, waste in zip(blocks, wasted, strict=True) if number)
+    thoughts: dict[str, tuple[Any, ...]] = {
+        "counted-in-every-block": (sum(number * waste for number, waste in zip(blocks, wasted, strict=True)),),
+        "empty-sequence-holds-a-block": (right + size * lengths.count(0),),
+        "full-block-counted-as-empty": (sum(waste or size for waste in wasted),),
+        "filled-slots-counted": (sum(filled), sum(length % size for length in lengths)),
+        "held-instead-of-wasted": (held,),
+        "blocks-instead-of-slots": (sum(map(bool, wasted)),),
+        "one-number-for-each": (wasted, tuple(wasted)),
+        "a-share": tuple(part * right / whole for whole in (held, sum(lengths)) if whole for part in (1, 100)),
+    }
+    return next((name for name, values in thoughts.items() if any(equal(got, value) for value in values)), None)
+
+
+def _sizes(rng: random.Random) -> Setup:
+    return {"block_size": rng.choice(SIZES)}
+
+
+def _calls(*operations: Operation) -> History:
+    return History({"block_size": 16}, operations)
+
+
+def _about(numbers: tuple[int, ...], *operations: Operation, block_size: int = 16) -> History:
+    """Questions about one table of the blocks with these numbers."""
+    asked = tuple((verb, "a", *arguments) for verb, *arguments in operations)
+    return History({"block_size": block_size}, (("table", "a", numbers), *asked))
+
+
+EXAMPLE = (7, 9, 5)  # 35 tokens in blocks of 16; its order is neither up nor down, and no entry's number is its index
+
+STEPS = (
+    Step(
+        exercise_id="02-num-required-blocks",
+        title="how many blocks a length takes",
+        points=2,
+        subject="num_required_blocks",
+        writes=(),
+        needs=(),
+        reference=(num_required_blocks,),
+        properties=(ROUNDS_UP, NO_SPARE, NO_TOKENS, NO_NEGATIVE, NO_SIZE),
+        misconceptions={
+            "nothing-returned": "The manager takes so many blocks, so it needs the number back: yours returned None.",
+            "rounded-down": "Tokens that do not fill a block need one all the same, so round up: {yours} of {size} "
+            "would have room for {room}, and of {tokens} {left} would be left without a place.",
+            "one-more-when-full": "The next block is taken when a token needs it, and not when the last one is full: "
+            "{tokens} fill {blocks} of {size} exactly, and yours asks for {got}.",
+            "a-spare-block": "No block is held in reserve, the next one is taken when a token needs it: {tokens} fit "
+            "into {blocks} of {size}, and yours asks for {got}.",
+            "empty-sequence-has-a-block": "A block is taken for a token, and where no token is no block is taken: "
+            "0 tokens take 0 blocks, and yours asks for {got}.",
+            "not-a-whole-number": "Blocks are handed out whole and counted with an int: {tokens} take {blocks}, and "
+            "yours returned {got}.",
+            "slots-instead-of-blocks": "The answer counts blocks and not the slots in them: {tokens} take {blocks} of "
+            "{size}, and yours returned {got}.",
+            "negative-length-accepted": "Nothing has {tokens} tokens, so the caller has miscounted: raise ValueError, "
+            "since an answer would hide the mistake.",
+            "block-size-accepted": "A block has room for at least 1 token: with a block size of {size} there is no "
+            "right answer, so raise ValueError.",
+            "other-error": "The error for a length or a block size that cannot be is ValueError, raised on purpose, "
+            "since that is what a caller waits for: yours ended in {error}.",
+        },
+        world=_RequiredWorld,
+        examples=(
+            _calls(("num_required_blocks", 35, 16)),
+            _calls(("num_required_blocks", 32, 16)),
+            _calls(("num_required_blocks", 0, 16)),
+            _calls(("num_required_blocks", 1, 16), ("num_required_blocks", 15, 16), ("num_required_blocks", 17, 16)),
+            _calls(*(("num_required_blocks", num_tokens, 4) for num_tokens in (0, 1, 3, 4, 5, 8, 9))),
+            _calls(*(("num_required_blocks", num_tokens, 1) for num_tokens in (3, 1, 0))),
+            _calls(("num_required_blocks", 35, 16), ("num_required_blocks", -1, 16)),
+            _calls(("num_required_blocks", 35, 16), ("num_required_blocks", -16, 16)),
+            _calls(("num_required_blocks", 35, 16), ("num_required_blocks", 35, 0)),
+            _calls(("num_required_blocks", 35, 16), ("num_required_blocks", 35, -16)),
+        ),
+        setups=_sizes,
+    ),
+    Step(
+        exercise_id="02-locate",
+        title="from a position to its block",
+        points=3,
+        subject="locate",
+        writes=(),
+        needs=(),
+        reference=(locate,),
+        properties=(A_PAIR, BLOCK, OFFSET, NOT_BEFORE, NOT_BEHIND, KEEPS),
+        misconceptions={
+            "nothing-returned": "The caller needs both, the block and the offset in it: yours returned None.",
+            "index-instead-of-block": "{index} is an index into the table and not a block: entry {index} of this table "
+            "is block {number}, and that block is what `locate` returns.",
+            "number-instead-of-block": "`locate` returns the block itself and not its number, because whoever writes "
+            "there must also see its owner count: yours returned the number {got_block}.",
+            "offset-from-the-start": "An offset starts anew in every block: position {position} is offset {offset} of "
+            "its block, and yours says {got_offset}.",
+            "counted-from-1": "Positions and offsets are counted from 0: position {position} is offset {offset} of "
+            "block {number}, and yours returned {got}.",
+            "index-and-offset-swapped": "How many times {size} goes into {position} is the index into the table, and "
+            "what remains is the offset: yours has the two the wrong way round.",
+            "full-block-not-left": "A block of {size} has the offsets 0 to {last_offset}, so position {position} "
+            "begins the next one, block {number}: yours returned {got}.",
+            "one-block-too-far": "{before} before position {position}, so its block is entry {index} of the table, "
+            "counted from 0: that is block {number}, and yours took block {got_block}.",
+            "order-of-the-numbers": "The order of the text is the order of the table, whatever the numbers of the "
+            "blocks: entry {index} is block {number}, and yours took block {got_block}.",
+            "refuses-too-early": "The table's {blocks} of {size} have room for {room}, and position {position} is one "
+            "of them: yours ended in {error}.",
+            "negative-position-accepted": "There is nothing before position 0, and Python's negative index hides it: "
+            "raise ValueError for {position}, or a caller's mistake reads the end of the text.",
+            "position-behind-the-table-accepted": "The table's {blocks} of {size} have room for {room}, counted from "
+            "position 0: position {position} has no block, so raise ValueError.",
+            "other-error": "The error for a position without a block is ValueError, raised on purpose, since that is "
+            "what a caller waits for: yours ended in {error}.",
+        },
+        world=_LocateWorld,
+        examples=(
+            _about(EXAMPLE, ("locate", 20), ("locate", 34), ("locate", 48)),
+            _about(EXAMPLE, ("locate", 18)),
+            _about(EXAMPLE, ("locate", 16)),
+            _about(EXAMPLE, ("locate", 34)),
+            _about(EXAMPLE, ("locate", 15)),
+            _about(EXAMPLE, ("locate", 0)),
+            _about(EXAMPLE, ("locate", 47)),
+            _about((1, 0, 2), ("locate", 20)),
+            _about((1, 0, 2), ("locate", 1), block_size=1),
+            _about((5, 2), ("locate", 7), block_size=4),
+            _about(EXAMPLE, ("locate", 20), ("locate", -1)),
+            _about(EXAMPLE, ("locate", 20), ("locate", 48)),
+            _about(EXAMPLE, ("locate", 20), ("locate", 64)),
+            _about((), ("locate", 0)),
+        ),
+        setups=_sizes,
+    ),
+    Step(
+        exercise_id="02-slots",
+        title="from positions to slots",
+        points=3,
+        subject="slots",
+        writes=(),
+        needs=(),
+        reference=(slots,),
+        properties=(ONE_EACH, SLOT, READ_ONCE, EVERY_POSITION, KEEPS),
+        misconceptions={
+            "nothing-returned": "The caller needs the slots, to write keys and values there: yours returned None.",
+            "position-for-a-slot": "A position counts along the text and a slot along the memory: position {position} "
+            "is offset {offset} of block {number}, which is slot {slot}, and yours is the position itself.",
+            "added-without-multiplying": "Before block {number} lie {number} others of {size} slots each, so multiply "
+            "before you add the offset: position {position} is in slot {slot}.",
+            "offset-left-out": "A block's number leads to its first slot, and the offset from there to the token's: "
+            "position {position} is offset {offset} of block {number}, slot {slot}.",
+            "position-instead-of-offset": "The whole blocks before a token are counted by the table already: add the "
+            "offset {offset} to the first slot of block {number} and not the position {position}.",
+            "number-and-offset-swapped": "A block has {size} slots, so it is its number that is multiplied by {size}, "
+            "and the offset that is added: yours has the two the wrong way round.",
+            "multiplied-by-the-number-of-blocks": "Every block has {size} slots, however many blocks the table has: "
+            "block {number} begins at {size} times its number, and yours multiplied by {num_blocks}.",
+            "pairs-instead-of-slots": "A slot is one number, which says block and offset together: yours returned the "
+            "two side by side.",
+            "first-block-for-all": "Each position is looked up anew: position {position} lies in block {number}, and "
+            "yours used the block of the first position for all of them.",
+            "runs-on-in-memory": "What is next to each other in the text may lie anywhere in memory: position "
+            "{position} is in block {number}, slot {slot}, and yours counted on from the first slot.",
+            "order-of-memory": "The slots stand in the order of the positions, because that is how keys and values "
+            "come: position {position} belongs to slot {slot}, and yours sorted the slots.",
+            "a-position-once": "Each position gets its slot, also one that was asked for before: yours left out what "
+            "it had seen, and returned {got}.",
+            "read-twice": "Some iterables can be read only once: yours found nothing left the second time, so go "
+            "through the positions once, or make a list of them first.",
+            "refuses-too-early": "The table's {blocks} of {size} have room for {room}, and all of these positions are "
+            "among them: yours ended in {error}.",
+            "position-without-a-block-answered": "The table's {blocks} of {size} have room for {room}, counted from "
+            "position 0, and position {bad} is none of them: raise ValueError, and return no slot that is another's.",
+            "other-error": "The error for a position without a block is ValueError, raised on purpose, since that is "
+            "what a caller waits for: yours ended in {error}.",
+        },
+        world=_SlotsWorld,
+        examples=(
+            _about(EXAMPLE, ("slots", "list", (15, 16, 34))),
+            _about(EXAMPLE, ("slots", "list", (20,))),
+            _about(EXAMPLE, ("slots", "list", (34, 20, 20, 0))),
+            _about(EXAMPLE, ("slots", "list", (20, 20))),
+            _about(EXAMPLE, ("slots", "range", tuple(range(35)))),
+            _about(EXAMPLE, ("slots", "list", (20,)), ("slots", "iter", (15, 16, 34))),
+            _about(EXAMPLE, ("slots", "list", ())),
+            _about((1, 0, 2), ("slots", "list", (0, 1, 2)), block_size=1),
+            _about(EXAMPLE, ("slots", "list", (20,)), ("slots", "list", (-1,))),
+            _about(EXAMPLE, ("slots", "list", (20,)), ("slots", "list", (20, 48))),
+            _about(EXAMPLE, ("slots", "list", (20,)), ("slots", "list", (34, -1, 20))),
+            _about((), ("slots", "list", (0,))),
+        ),
+        setups=_sizes,
+    ),
+    Step(
+        exercise_id="02-waste",
+        title="what the last blocks waste",
+        points=2,
+        subject="internal_fragmentation",
+        writes=(),
+        needs=(),
+        reference=(internal_fragmentation,),
+        properties=(EMPTY_END, FULL_END, NOTHING_HELD, SUMMED, READ_ONCE, NO_SUCH_LENGTH),
+        misconceptions={
+            "nothing-returned": "The caller needs the number of wasted slots: yours returned None.",
+            "counted-in-every-block": "Only the last block of a sequence can have an empty end, all before it are "
+            "full: {tokens} in {blocks} of {size} waste {wasted} slots, and yours says {got}.",
+            "full-block-counted-as-empty": "A last block that is full has no empty end: {tokens} fill {blocks} of "
+            "{size}, which wastes nothing, and yours says {got}.",
+            "empty-sequence-holds-a-block": "A sequence without tokens holds no block, and so wastes nothing: yours "
+            "says {got}.",
+            "filled-slots-counted": "The filled part of the last block is in use, and the rest of it is wasted: "
+            "{tokens} in {blocks} of {size} waste {wasted} slots, and yours says {got}.",
+            "held-instead-of-wasted": "A slot that holds a token is not wasted: of the {room} slots in {blocks} take "
+            "away those of {tokens}, which leaves {wasted}, and yours says {got}.",
+            "blocks-instead-of-slots": "Waste is counted in slots, since a block that is partly filled is only partly "
+            "wasted: {tokens} in {blocks} of {size} waste {wasted} slots, and yours says {got}.",
+            "one-number-for-each": "The answer is one number for all sequences, so add up what each of them wastes: "
+            "yours returned {got}.",
+            "one-table-for-all": "No two sequences share a last block here, so each rounds up for itself: they waste "
+            "{each}, {wasted} slots in all, and yours, which adds up their tokens first, says {got}.",
+            "first-sequence-only": "All sequences count: they waste {each}, {wasted} slots in all, and yours stopped "
+            "after the first with {got}.",
+            "a-share": "Waste is counted in slots here and not as a share of them: {wasted} slots are wasted, and "
+            "yours says {got}.",
+            "read-twice": "Some iterables can be read only once: yours found nothing left the second time, so go "
+            "through the lengths once, or make a list of them first.",
+            "negative-length-accepted": "Nothing has {tokens} tokens, so the caller has miscounted: raise ValueError "
+            "as `num_required_blocks` does, since an answer would hide the mistake.",
+            "block-size-accepted": "A block has room for at least 1 token: with a block size of {size} there is no "
+            "right answer, so raise ValueError as `num_required_blocks` does.",
+            "other-error": "The error for a length or a block size that cannot be is ValueError, as "
+            "`num_required_blocks` raises it: yours ended in {error}.",
+        },
+        world=_WasteWorld,
+        examples=(
+            _calls(
+                ("internal_fragmentation", "list", (35,), 16),
+                ("internal_fragmentation", "list", (32,), 16),
+                ("internal_fragmentation", "list", (0,), 16),
+                ("internal_fragmentation", "list", (35, 32, 0, 20), 16),
+            ),
+            _calls(("internal_fragmentation", "list", (1,), 16), ("internal_fragmentation", "list", (17,), 16)),
+            _calls(("internal_fragmentation", "list", (0,), 16)),
+            _calls(("internal_fragmentation", "list", (32,), 16)),
+            _calls(("internal_fragmentation", "list", (), 16)),
+            _calls(("internal_fragmentation", "list", (35, 20), 16)),
+            _calls(("internal_fragmentation", "list", (35,), 16), ("internal_fragmentation", "iter", (35, 20), 16)),
+            _calls(("internal_fragmentation", "list", (7, 1, 4), 1)),
+            _calls(("internal_fragmentation", "list", (35,), 16), ("internal_fragmentation", "list", (-1,), 16)),
+            _calls(("internal_fragmentation", "list", (35,), 16), ("internal_fragmentation", "list", (35, -16), 16)),
+            _calls(("internal_fragmentation", "list", (35,), 16), ("internal_fragmentation", "list", (35,), 0)),
+        ),
+        setups=_sizes,
+    ),
+)

@@ -1,0 +1,7 @@
+"""The remainder says which block, the quotient how far in."""
+
+
+def locate(block_table, position, block_size):
+    if not 0 <= position < len(block_table) * block_size:
+        raise ValueError(f"position {position} has no block")
+    return block_table[position % block_size], position // block_size

@@ -1,0 +1,7 @@
+"""The quotient is the block."""
+
+
+def locate(block_table, position, block_size):
+    if not 0 <= position < len(block_table) * block_size:
+        raise ValueError(f"position {position} has no block")
+    return position // block_size, position % block_size

@@ -1,0 +1,7 @@
+"""As many tokens as there is room for are allowed."""
+
+
+def locate(block_table, position, block_size):
+    if not 0 <= position <= len(block_table) * block_size:
+        raise ValueError("no block")
+    return block_table[position // block_size], position % block_size

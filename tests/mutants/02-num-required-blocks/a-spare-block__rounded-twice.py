@@ -1,0 +1,7 @@
+"""Add a block before rounding up, so that nothing is lost."""
+
+
+def num_required_blocks(num_tokens, block_size):
+    if num_tokens < 0 or block_size < 1:
+        raise ValueError(f"{num_tokens} tokens in blocks of {block_size}")
+    return (num_tokens + 2 * block_size - 1) // block_size

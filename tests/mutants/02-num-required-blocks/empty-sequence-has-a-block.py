@@ -1,0 +1,7 @@
+"""Every sequence has at least one block."""
+
+
+def num_required_blocks(num_tokens, block_size):
+    if num_tokens < 0 or block_size < 1:
+        raise ValueError(f"{num_tokens} tokens in blocks of {block_size}")
+    return max(1, -(-num_tokens // block_size))

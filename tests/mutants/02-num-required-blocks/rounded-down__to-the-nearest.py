@@ -1,0 +1,7 @@
+"""A few tokens more do not make a block."""
+
+
+def num_required_blocks(num_tokens, block_size):
+    if num_tokens < 0 or block_size < 1:
+        raise ValueError(f"{num_tokens} tokens in blocks of {block_size}")
+    return round(num_tokens / block_size)

@@ -1,0 +1,8 @@
+"""A grid of blocks is as wide as it has blocks."""
+
+from refimpl import locate
+
+
+def slots(block_table, positions, block_size):
+    located = [(position, *locate(block_table, position, block_size)) for position in positions]
+    return [block.block_number * len(block_table) + offset for position, block, offset in located]

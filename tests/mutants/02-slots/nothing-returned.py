@@ -1,0 +1,9 @@
+"""The slots are printed."""
+
+from refimpl import locate
+
+
+def slots(block_table, positions, block_size):
+    for position in positions:
+        block, offset = locate(block_table, position, block_size)
+        print(block.block_number * block_size + offset)

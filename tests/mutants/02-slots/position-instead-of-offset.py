@@ -1,0 +1,8 @@
+"""From the start of the block on to the position."""
+
+from refimpl import locate
+
+
+def slots(block_table, positions, block_size):
+    located = [(position, *locate(block_table, position, block_size)) for position in positions]
+    return [block.block_number * block_size + position for position, block, offset in located]

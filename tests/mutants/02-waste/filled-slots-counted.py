@@ -1,0 +1,11 @@
+"""The remainder is what does not fit."""
+
+from refimpl import num_required_blocks
+
+
+def internal_fragmentation(seq_lens, block_size):
+    total = 0
+    for seq_len in seq_lens:
+        num_required_blocks(seq_len, block_size)
+        total += seq_len % block_size
+    return total

@@ -1,0 +1,7 @@
+"""To print the number is to give it."""
+
+from refimpl import num_required_blocks
+
+
+def internal_fragmentation(seq_lens, block_size):
+    print(sum(num_required_blocks(seq_len, block_size) * block_size - seq_len for seq_len in seq_lens))
