@@ -160,7 +160,7 @@ class BlockSpaceManager:
             block_table.append(self._allocate_last_block(seq))
         elif block_table and block_table[-1].ref_count > 1:
             return [self._copy_on_write(seq, block_table)]
-        elif block_table and self.enable_caching:
+        elif block_table:
             self._rekey_last_block(seq, block_table)
         return []
 
@@ -179,8 +179,10 @@ class BlockSpaceManager:
         """A token is written in place into the last block, so the block is no longer what its key says.
 
         Full now, it is promoted: to the block that has this content already, or under its content's key. Still
-        partial, it gives up a content key that it may have from a prompt.
+        partial, it gives up a content key that it may have from a prompt. Without prefix caching nothing.
         """
+        if not self.enable_caching:
+            return
         last_block, block_hash = block_table[-1], self._last_block_hash(seq)
         if block_hash is None:
             if not isinstance(last_block.block_hash, AnonymousKey):
