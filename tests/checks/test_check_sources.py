@@ -134,7 +134,7 @@ def test_the_engine_knows_no_chapter() -> None:
         (swallowed_errors, "try:\n    f()\nexcept:\n    g()"),
         (swallowed_errors, "try:\n    f()\nexcept Exception:\n    pass"),
         (idle_worlds, "class IdleWorld(World):\n    def perform(self, operation): self.log.call('f()', f)"),
-        (idle_worlds, "class IdleWorld(ChapterWorld): ...\nclass Chapter(ManagerWorld): ..."),
+        (idle_worlds, "class IdleWorld(ChapterWorld): ..."),
         (
             properties_that_only_look,
             "def f(self):\n    fits = hasattr(x, 'y')\n    self.log.hold(NAME, fits, 'a', 'b')",
