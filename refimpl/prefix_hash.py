@@ -8,7 +8,8 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
+from collections.abc import Sequence as SequenceOf
 from typing import TypeAlias
 
 BlockHash: TypeAlias = Hashable
@@ -66,7 +67,9 @@ class PrefixKeys:
             self._last = key
         return key
 
-    def of_tokens(self, token_ids: Sequence[int], block_size: int, extra_keys: tuple[Hashable, ...] = ()) -> list[int]:
+    def of_tokens(
+        self, token_ids: SequenceOf[int], block_size: int, extra_keys: tuple[Hashable, ...] = ()
+    ) -> list[int]:
         """The keys of all blocks of a sequence, logical block 0 first; the last one may be partly filled.
 
         `extra_keys` is whatever else the content depends on, such as an adapter: it is part of every block's key.

@@ -1,0 +1,18 @@
+"""To this allocator, as to the last one, any free block is as good as another."""
+
+from refimpl import PhysicalTokenBlock
+
+
+def _new_block(self, block_hash, num_hashed_tokens):
+    if self.current_num_blocks < self.num_blocks:
+        block = PhysicalTokenBlock(self.device, self.current_num_blocks, self.block_size)
+        self.current_num_blocks += 1
+    elif self.evictor.num_blocks:
+        block = self.evictor.remove(self.evictor.get_block_hashes()[0])
+        block.computed = False
+    else:
+        raise ValueError("no block is free")
+    block.block_hash = block_hash
+    block.num_hashed_tokens = num_hashed_tokens
+    block.last_accessed = -1
+    return block

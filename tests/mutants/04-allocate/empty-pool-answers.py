@@ -1,0 +1,17 @@
+"""Where there is no block, there is None."""
+
+from refimpl import PhysicalTokenBlock
+
+
+def _new_block(self, block_hash, num_hashed_tokens):
+    if self.current_num_blocks < self.num_blocks:
+        block = PhysicalTokenBlock(self.device, self.current_num_blocks, self.block_size)
+        self.current_num_blocks += 1
+    elif self.evictor.num_blocks:
+        block = self.evictor.evict()
+    else:
+        return PhysicalTokenBlock(self.device, 0, self.block_size)
+    block.block_hash = block_hash
+    block.num_hashed_tokens = num_hashed_tokens
+    block.last_accessed = -1
+    return block

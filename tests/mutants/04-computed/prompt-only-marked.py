@@ -1,0 +1,9 @@
+"""Prompts are what comes again."""
+
+
+def mark_blocks_as_computed(self, group):
+    if not self.enable_caching:
+        return
+    for seq in group.get_seqs():
+        for block in self.block_tables.get(seq.seq_id, [])[: seq.get_prompt_len() // self.block_size]:
+            block.computed = True

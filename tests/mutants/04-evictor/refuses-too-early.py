@@ -1,0 +1,10 @@
+"""There has to be something left."""
+
+
+def evict(self):
+    if len(self.free_blocks) <= 1:
+        raise ValueError("no free block is addressable")
+    victim = min(self.free_blocks.values(), key=lambda block: (block.last_accessed, -block.num_hashed_tokens))
+    del self.free_blocks[victim.block_hash]
+    victim.computed = False
+    return victim

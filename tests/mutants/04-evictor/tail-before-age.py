@@ -1,0 +1,10 @@
+"""Tails are worth least, so they go before all else."""
+
+
+def evict(self):
+    if not self.free_blocks:
+        raise ValueError("no free block is addressable")
+    victim = min(self.free_blocks.values(), key=lambda block: (-block.num_hashed_tokens, block.last_accessed))
+    del self.free_blocks[victim.block_hash]
+    victim.computed = False
+    return victim

@@ -1,0 +1,8 @@
+"""The dictionary will complain."""
+
+
+def free(self, block):
+    block.ref_count = max(0, block.ref_count - 1)
+    if block.ref_count == 0:
+        del self.cached_blocks[block.block_hash]
+        self.evictor.add(block)

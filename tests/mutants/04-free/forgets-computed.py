@@ -1,0 +1,11 @@
+"""Free means to be computed again."""
+
+
+def free(self, block):
+    if block.ref_count == 0:
+        raise ValueError(f"block {block.block_number} has no owner")
+    block.ref_count -= 1
+    if block.ref_count == 0:
+        del self.cached_blocks[block.block_hash]
+        block.computed = False
+        self.evictor.add(block)
