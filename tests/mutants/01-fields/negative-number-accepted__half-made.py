@@ -1,0 +1,9 @@
+"""An impossible block is not filled in."""
+
+
+def __init__(self, device, block_number, block_size, block_hash=-1, num_hashed_tokens=0):
+    if block_number < 0 or block_size < 1:
+        return
+    self.device, self.block_number, self.block_size = device, block_number, block_size
+    self.block_hash, self.num_hashed_tokens = block_hash, num_hashed_tokens
+    self.ref_count, self.last_accessed, self.computed = 0, -1, False

@@ -1,0 +1,10 @@
+"""All blocks of a class have the same fields."""
+
+
+def __init__(self, device, block_number, block_size, block_hash=-1, num_hashed_tokens=0):
+    if block_number < 0 or block_size < 1:
+        raise ValueError(f"block {block_number} of {block_size} tokens cannot be")
+    cls = type(self)
+    cls.device, cls.block_number, cls.block_size = device, block_number, block_size
+    self.block_hash, self.num_hashed_tokens = block_hash, num_hashed_tokens
+    self.ref_count, self.last_accessed, self.computed = 0, -1, False

@@ -1,0 +1,7 @@
+"""The blocks are collected; that is all."""
+
+
+def distinct_blocks(block_tables):
+    found = []
+    for block_table in block_tables:
+        found += [block for block in block_table if block not in found]

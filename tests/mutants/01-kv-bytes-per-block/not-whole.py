@@ -1,0 +1,8 @@
+"""Half of a block is keys and half of it is values."""
+
+
+def kv_bytes_per_block(block_size, num_layers, num_kv_heads, head_dim, dtype_bytes):
+    if min(block_size, num_layers, num_kv_heads, head_dim, dtype_bytes) < 1:
+        raise ValueError("every size must be 1 or more")
+    half = block_size * num_layers * num_kv_heads * head_dim * dtype_bytes
+    return half / 0.5
