@@ -1,0 +1,832 @@
+"""Chapter 05: who may come in, how many blocks are kept back, and the block tables of whoever does.
+
+The answers are compared with an account that counts owners and nothing else. Many a wrong inequality gives the right
+answer almost everywhere, and several the same wrong one; so a wrong answer is named by asking the same class a short
+series of questions and seeing which wrong rule gives all its answers.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import random
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from refimpl.block_manager import AllocStatus, BlockSpaceManager, num_watermark_blocks
+from refimpl.checks.manager_comparison import FREE, KEPT, OWNERS, SHARING, TABLES
+from refimpl.checks.manager_world import (
+    DECISION,
+    DECISION_KEEPS,
+    GPU,
+    REFUSAL_KEEPS,
+    REFUSES,
+    ManagerWorld,
+    random_sizes,
+    sizes,
+)
+from refimpl.checks.step import History, Log, Operation, Setup, Step, World, equal, show
+from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
+
+Facts = dict[str, Any]
+
+# 05-watermark
+
+CUT_OFF = "the product is cut off after the point"
+WHOLE = "the result is an int"
+REFUSES_SHARES = "a share that is negative or not finite is refused with ValueError"
+
+SHARES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.29, 0.5, 0.57, 0.9, 1.0, 1.5)
+BAD_SHARES = (-0.1, -0.001, -1.0, math.inf, -math.inf, math.nan)
+
+
+class _WatermarkWorld(World):
+    """A function of a share and a number of blocks; each operation is one call."""
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        self.function, self.log, self.most = subject, log, setup["num_gpu_blocks"]
+
+    def choices(self) -> Iterable[Operation]:
+        for num_blocks in (self.most // 2, self.most):
+            yield from (("num_watermark_blocks", share, num_blocks) for share in SHARES)
+            yield from (("num_watermark_blocks", share, num_blocks) for share in BAD_SHARES)
+
+    def possible(self, operation: Operation) -> bool:
+        return True
+
+    def perform(self, operation: Operation) -> None:
+        _, share, num_blocks = operation
+        line = f"num_watermark_blocks({_share(share)}, {num_blocks})"
+        if not 0 <= share < math.inf:
+            accepted = "negative-accepted" if share < 0 else "not-finite-accepted"
+            other_error = "other-error" if share < 0 else "infinite-other-error"
+            self.log.refuse(
+                REFUSES_SHARES,
+                line,
+                self.function,
+                share,
+                num_blocks,
+                returned=accepted,
+                other_error=other_error,
+                share=_share(share),
+            )
+            return
+        product = share * num_blocks
+        expected = sum(1 for whole in range(1, 2 * num_blocks + 1) if whole <= product)
+        refused = "zero-refused" if share == 0 else "above-one-refused" if share >= 1 else "refused-for-no-reason"
+        facts = {
+            "share": _share(share),
+            "num_blocks": num_blocks,
+            "product": f"{product:.6g}"
+            if f"{product:.6g}" != f"{expected + 1}"
+            else f"a little less than {expected + 1}",
+            "expected": expected,
+        }
+        got = self.log.call(line, self.function, share, num_blocks, raises=(ValueError, refused), **facts)
+        facts["got"] = show(got)
+        name = None if equal(got, expected) else self._fault(got, expected, product)
+        self.log.expect(CUT_OFF, "the result", got, expected, name, **facts)
+        is_whole = not isinstance(got, float | bool)
+        self.log.hold(WHOLE, is_whole, f"it should return the int {expected}", f"it returned {show(got)}",
+                      "not-an-int", **facts)  # fmt: skip
+
+    def _fault(self, got: Any, expected: int, product: float) -> str | None:
+        """The misconception behind a wrong number, told by what the function says of two other pools."""
+        if got is None:
+            return "nothing-returned"
+        if equal(got, product):
+            return "not-cut-off"
+        if equal(got, int(product / 100)):
+            return "percent"
+        if not equal(got, expected + 1):
+            return None
+        of_1_3, of_1_99 = self._ask(130), self._ask(199)
+        if equal(of_1_3, 2):
+            return "rounded-up"
+        if equal(of_1_99, 2):
+            return "rounded"
+        return "at-least-one" if expected == 0 else "float-mended"
+
+    def _ask(self, num_blocks: int) -> Any:
+        try:
+            return self.function(0.01, num_blocks)
+        except Exception:  # noqa: BLE001  (a learner's function may raise anything, and this only looks for a name)
+            return None
+
+
+def _share(share: float) -> str:
+    """A share as the learner would write it."""
+    if math.isnan(share):
+        return "math.nan"
+    return f"{'-' * (share < 0)}math.inf" if math.isinf(share) else repr(share)
+
+
+def _shares(*calls: tuple[float, int]) -> History:
+    return History({"num_gpu_blocks": 100}, tuple(("num_watermark_blocks", *call) for call in calls))
+
+
+# What 05-can-allocate and 05-allocate share
+
+REQUEST_KEEPS = "the request itself, its statuses and tokens, stays as it was"
+OWN_LIST = "every sequence has a list of its own"
+PREFIX_LASTS = "the beginning of a prompt is kept for longer than its end"
+GOES_ON = "allocate and free go on as before"
+
+WAITS, RECOMPUTED, FINISHED_FIRST, RUNNING_FIRST, NOBODY = (
+    "",
+    "thrown out once",
+    "after one that has finished",
+    "after one that runs",
+    "nobody waits",
+)
+KINDS = (RECOMPUTED, FINISHED_FIRST, RUNNING_FIRST, NOBODY)
+
+
+class _AdmissionWorld(ManagerWorld):
+    """Requests of all kinds: thrown out with half of their tokens produced, beside siblings that do not wait."""
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        super().__init__(subject, setup, log)
+        self.subject = subject
+
+    def kinds(self, num_tokens: int) -> Iterator[Operation]:
+        """What follows the name of the operation, and its key if it has one."""
+        for kind in KINDS:
+            if num_tokens > 1 or kind != RECOMPUTED:
+                yield num_tokens, 1 + (num_tokens + len(self.groups)) % 2, len(self.groups) % 2, kind
+
+    def request_of(self, number: int, num_tokens: int, num_seqs: int, text: int, kind: str) -> SequenceGroup:
+        """The request of one operation."""
+        group = self._request(number, num_tokens, num_seqs, text)
+        seqs = group.get_seqs()
+        if kind == RECOMPUTED:
+            cut = (num_tokens + 1) // 2
+            again = [Sequence(seq.seq_id, seq.get_token_ids()[:cut], self.block_size) for seq in seqs]
+            for seq, whole in zip(again, seqs, strict=True):
+                for token_id in whole.get_token_ids(cut):
+                    seq.append_token_id(token_id)
+            return SequenceGroup(group.request_id, again)
+        if kind in (FINISHED_FIRST, RUNNING_FIRST):
+            sibling = Sequence(100 * number + 50, seqs[0].get_token_ids(), self.block_size)
+            for token_id in range(2 * self.block_size):
+                sibling.append_token_id(token_id)
+            ended = kind == FINISHED_FIRST
+            sibling.status = SequenceStatus.FINISHED_STOPPED if ended else SequenceStatus.RUNNING
+            return SequenceGroup(group.request_id, [sibling, *seqs])
+        if kind == NOBODY:
+            self._set_status(seqs, SequenceStatus.RUNNING)
+        return group
+
+    def words(self, num_tokens: int, num_seqs: int, text: int, kind: str) -> str:
+        """The request as the learner reads it."""
+        parts = [f"num_tokens={num_tokens}"]
+        parts += [f"num_seqs={num_seqs}"] * (num_seqs > 1) + [f"text={text}"] * self.account.caching
+        more = {
+            RECOMPUTED: f"num_output_tokens={num_tokens // 2}",
+            FINISHED_FIRST: f"finished=[{num_tokens + 2 * self.block_size} tokens]",
+            RUNNING_FIRST: f"running=[{num_tokens + 2 * self.block_size} tokens]",
+            NOBODY: "status=RUNNING",
+        }
+        return f"request({', '.join(parts + [said for name, said in more.items() if name == kind])})"
+
+    def facts_of(self, group: SequenceGroup) -> Facts:
+        """The numbers that sentences speak of."""
+        waiting = group.get_seqs(SequenceStatus.WAITING) or group.get_seqs()
+        first, any_first = waiting[0], group.get_seqs()[0]
+        required = self.account.required(first.get_len())
+        return {
+            "num_seqs": len(waiting),
+            "num_tokens": first.get_len(),
+            "required": required,
+            "of_prompt": self.account.required(first.get_prompt_len()),
+            "of_first": self.account.required(any_first.get_len()),
+            "first_status": any_first.status.name,
+            "known": required - self._num_missing(first),
+            "free": self.account.free(GPU),
+            "total": self.account.total[GPU],
+            "reserved": self.account.watermark_blocks,
+        }
+
+    def _num_missing(self, seq: Sequence) -> int:
+        """Blocks of the sequence that nobody holds now, by the tables of everybody else."""
+        if not self.account.caching:
+            return self.account.required(seq.get_len())
+        tokens, size = tuple(seq.get_token_ids()), self.block_size
+        held = {block.content for table in self.account.tables.values() for block in table}
+        return sum(tokens[: (i + 1) * size] not in held for i in range(self.account.required(len(tokens))))
+
+    def possible(self, operation: Operation) -> bool:
+        if operation[0] == "append_slots":  # what it does with keys, and without room, is chapter 06's
+            return super().possible(operation) and not self.account.caching and self.account.free(GPU) > 0
+        return super().possible(operation)
+
+    def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
+        """The call; and the request that it was given is what it was."""
+        asked = [argument for argument in arguments if isinstance(argument, SequenceGroup)]
+        before = [_as_it_is(group) for group in asked]
+        got = super()._call(line, function, *arguments, facts=facts)
+        if asked and self.operation[0] in ("can_allocate", "allocate"):
+            self.log.hold(
+                REQUEST_KEEPS,
+                before == [_as_it_is(group) for group in asked],
+                "the request's sequences and their statuses should stay as they were",
+                "something in it has changed",
+                "request-changed",
+            )
+        return got
+
+
+def _as_it_is(group: SequenceGroup) -> list[tuple[int, SequenceStatus, list[int]]]:
+    return [(seq.seq_id, seq.status, seq.get_token_ids()) for seq in group.get_seqs()]
+
+
+# 05-can-allocate
+
+Rule = Callable[[int, int, int, int], str]  # required, free, total, reserved
+
+
+def _rule(never: Callable[[int, int, int], bool] | None, ok: Callable[[int, int, int], bool]) -> Rule:
+    """An inequality over (required, blocks there, reserved), once for the pool and once for what is free."""
+
+    def answer(required: int, free: int, total: int, reserved: int) -> str:
+        if never is not None and never(required, total, reserved):
+            return "NEVER"
+        return "OK" if ok(required, free, reserved) else "LATER"
+
+    return answer
+
+
+def _leaves_less(required: int, blocks: int, reserved: int) -> bool:
+    return required + reserved > blocks
+
+
+def _leaves_no_more(required: int, blocks: int, reserved: int) -> bool:
+    return required + reserved >= blocks
+
+
+def _needs_more(required: int, blocks: int, reserved: int) -> bool:
+    return required > blocks
+
+
+def _not(asked: Callable[[int, int, int], bool]) -> Callable[[int, int, int], bool]:
+    return lambda required, blocks, reserved: not asked(required, blocks, reserved)
+
+
+RIGHT = _rule(_leaves_less, _not(_leaves_less))
+WRONG_RULES: dict[str, Rule] = {
+    "later-for-never": _rule(None, _not(_leaves_less)),
+    "never-for-later": lambda required, free, total, reserved: "NEVER" if required + reserved > free else "OK",
+    "watermark-not-in-never": _rule(_needs_more, _not(_leaves_less)),
+    "watermark-not-in-ok": _rule(_leaves_less, _not(_needs_more)),
+    "watermark-nowhere": _rule(_needs_more, _not(_needs_more)),
+    "exactly-is-not-enough": _rule(_leaves_less, _not(_leaves_no_more)),
+    "never-one-too-early": _rule(_leaves_no_more, _not(_leaves_less)),
+    "one-block-more": _rule(_leaves_no_more, _not(_leaves_no_more)),
+}
+PROBE_TOTAL, PROBE_RESERVED, PROBE_BLOCK_SIZE = 8, 2, 3
+PROBES = [(num_tokens, free) for free in (8, 5, 3, 2, 0) for num_tokens in range(1, 28)]
+
+
+class _DecisionWorld(_AdmissionWorld):
+    """Questions, while blocks come and go. They are taken by refimpl's own `allocate`, which is not the question."""
+
+    verbs = ("can_allocate", "allocate", "free")
+
+    def choices(self) -> Iterable[Operation]:
+        yield from super().choices()
+        for num_tokens in (1, self.block_size + 1, 2 * self.block_size + 1, self.account.free(GPU) * self.block_size):
+            if num_tokens:
+                yield from (("can_allocate", *rest) for rest in self.kinds(num_tokens))
+        kept = self.account.watermark_blocks
+        for required in (self.account.free(GPU) - kept, self.account.total[GPU] - kept):  # the edges of both answers
+            for num_tokens in (required * self.block_size, required * self.block_size + 1):
+                if num_tokens > 0:
+                    yield "can_allocate", num_tokens, 1 + len(self.groups) % 2, 0
+
+    def _can_allocate(self, num_tokens: int, num_seqs: int, text: int, kind: str = WAITS) -> None:
+        group = self.request_of(len(self.groups) + 1, num_tokens, num_seqs, text, kind)
+        line = f"manager.can_allocate({self.words(num_tokens, num_seqs, text, kind)})"
+        facts = self.facts_of(group)
+        if kind == NOBODY:
+            self._refuse(line, self.manager.can_allocate, group, facts=facts)
+        else:
+            self._decide(line, group, self.account.answer(facts["required"]), **facts)
+
+    def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
+        if self.operation[0] == "allocate":
+            function = _without_the_learners(self.manager)
+        return super()._call(line, function, *arguments, facts=facts)
+
+    def _refuse(self, line: str, function: Any, *arguments: Any, facts: Facts) -> None:
+        if self.operation[0] == "allocate":
+            function = _without_the_learners(self.manager)
+        super()._refuse(line, function, *arguments, facts=facts)
+
+    def _compare(self, facts: Facts, keeps: str = "") -> None:
+        super()._compare(facts, keeps if self.operation[0] == "can_allocate" else GOES_ON)
+
+    def refused(self, facts: Facts) -> tuple[str | None, str | None]:
+        return ("nobody-waiting-answered", "nobody-waiting-other-error")
+
+    def raised(self, facts: Facts) -> tuple[type[Exception], str] | None:
+        return (ValueError, "refused-not-answered") if self.operation[0] == "can_allocate" else None
+
+    def fault(self, symptom: str, facts: Facts) -> str | None:
+        if self.operation[0] != "can_allocate":
+            return None
+        if symptom != "answer":
+            return "question-takes-blocks"
+        got = facts["got"]
+        if not isinstance(got, AllocStatus):
+            facts["got"] = show(got)
+            return "answer-not-returned" if got is None else "not-an-answer"
+        return self._wrong_rule() or self._wrong_count(got, facts)
+
+    def _wrong_count(self, got: AllocStatus, facts: Facts) -> str | None:
+        """The inequality is right, and something else was counted."""
+        required, num_seqs = facts["required"], facts["num_seqs"]
+        counts = {
+            "prompt-only": facts["of_prompt"],
+            "not-the-waiting-one": facts["of_first"],
+            "counted-for-each-sibling": required * num_seqs,
+        }
+        for name, count in counts.items():
+            if count != required and self.account.answer(count) is got:
+                return name
+        known_or_kept = self.account.caching and self.texts
+        order = (AllocStatus.NEVER, AllocStatus.LATER, AllocStatus.OK)
+        more_generous = order.index(got) > order.index(self.account.answer(required))
+        return "hits-subtracted" if known_or_kept and more_generous else None
+
+    def _wrong_rule(self) -> str | None:
+        """Which wrong rule answers a series of questions as the learner's class does."""
+        answers = self._series()
+        for name, rule in WRONG_RULES.items():
+            if answers == [_by(rule, num_tokens, free) for num_tokens, free in PROBES]:
+                return name
+        if answers == [RIGHT(num_tokens, free, PROBE_TOTAL, PROBE_RESERVED) for num_tokens, free in PROBES]:
+            return "tokens-for-blocks"
+        down = [RIGHT(num_tokens // PROBE_BLOCK_SIZE, free, PROBE_TOTAL, PROBE_RESERVED) for num_tokens, free in PROBES]
+        return "last-block-not-counted" if answers == down else None
+
+    def _series(self) -> list[str]:
+        """What the class answers to PROBES, in pools of its own; nothing when it raises."""
+        answers = []
+        try:
+            for free, probes in groupby(PROBES, lambda probe: probe[1]):
+                manager = self.subject(PROBE_BLOCK_SIZE, PROBE_TOTAL, 1, PROBE_RESERVED / PROBE_TOTAL, False)
+                taken = Sequence(0, range((PROBE_TOTAL - free) * PROBE_BLOCK_SIZE), PROBE_BLOCK_SIZE)
+                if taken.get_len():
+                    _without_the_learners(manager)(SequenceGroup("taken", [taken]))
+                for num_tokens, _ in probes:
+                    asked = SequenceGroup("asked", [Sequence(1, range(num_tokens), PROBE_BLOCK_SIZE)])
+                    answers.append(manager.can_allocate(asked).name)
+        except Exception:  # noqa: BLE001  (a learner's class may raise anything, and this only looks for a name)
+            return []
+        return answers
+
+
+def _by(rule: Rule, num_tokens: int, free: int) -> str:
+    required = len(range(0, num_tokens, PROBE_BLOCK_SIZE))
+    return rule(required, free, PROBE_TOTAL, PROBE_RESERVED)
+
+
+def _without_the_learners(manager: Any) -> Callable[[SequenceGroup], None]:
+    """`allocate`, refimpl's own where it is there: the learner's may not be written yet."""
+    if isinstance(manager, BlockSpaceManager):
+        return partial(BlockSpaceManager.allocate, manager)
+    allocate: Callable[[SequenceGroup], None] = manager.allocate
+    return allocate
+
+
+# 05-allocate
+
+COMES_BACK = "the prompt that comes back"
+
+
+class _TablesWorld(_AdmissionWorld):
+    """Requests come in, grow where no content is kept, and go."""
+
+    verbs = ("allocate", "free", "append_slots")
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        super().__init__(subject, setup, log)
+        self.why = ""  # the last request had to be refused
+        self.over = False
+
+    def choices(self) -> Iterable[Operation]:
+        yield from super().choices()
+        new = self.names.new_key()
+        for num_tokens in (1, self.block_size + 1, 2 * self.block_size, 2 * self.block_size + 1):
+            for rest in self.kinds(num_tokens):
+                if self.possible(("allocate", new, *rest)):
+                    yield "allocate", new, *rest
+        if self.possible(("allocate", COMES_BACK)):
+            yield "allocate", COMES_BACK
+
+    def possible(self, operation: Operation) -> bool:
+        verb, key, *arguments = operation
+        if key == COMES_BACK:
+            return self.account.caching and self.account.total[GPU] == 4 and not self.groups and not self.over
+        if self.over:
+            return False
+        if verb == "allocate" and not arguments:
+            return key in self.names and self._some_have_tables(key)
+        return super().possible(operation)
+
+    def _some_have_tables(self, key: Any) -> bool:
+        return any(seq.seq_id in self.account.tables for seq in self.groups[key].get_seqs())
+
+    def _allocate(self, key: Any, *arguments: Any) -> None:
+        self.why = ""
+        if key == COMES_BACK:
+            self._come_back()
+        elif not arguments:
+            first = self.groups[key].get_seqs()[0]
+            self.why = "again" if first.seq_id in self.account.tables else "again, but for the first"
+            self._allocate_again(key)
+        else:
+            self._allocate_new(key, *arguments)
+
+    def _allocate_new(self, key: Any, num_tokens: int, num_seqs: int, text: int, kind: str = WAITS) -> None:
+        name = self.names.add(key)
+        group = self.groups[key] = self.request_of(len(self.groups), num_tokens, num_seqs, text, kind)
+        self.texts[key] = text
+        self.log.note(f"{name} = {self.words(num_tokens, num_seqs, text, kind)}")
+        facts, line = self.facts_of(group) | {"group": name}, f"manager.allocate({name})"
+        waiting = group.get_seqs(SequenceStatus.WAITING)
+        tokens = tuple(waiting[0].get_token_ids()) if waiting else ()
+        if not waiting:
+            self.why = "nobody"
+        elif self.account.allocate([seq.seq_id for seq in waiting], tokens) is None:
+            self.why = "no room"
+        if self.why:
+            self._refuse(line, self.manager.allocate, group, facts=facts)
+            return
+        self._call(line, self.manager.allocate, group, facts=facts)
+        self._set_status(waiting, SequenceStatus.RUNNING)
+        self._look_at_lists({self._name_of(key, seq): seq for seq in waiting}, facts)
+        self._compare(facts)
+
+    def _append_slots(self, key: Any, i: int, token: int, count: int) -> None:
+        """One token more, which shows whether two sequences have one list."""
+        seq, name = self.groups[key].get_seqs()[i], self._seq_name(key, i)
+        seq.append_token_id(token)
+        self.account.append(seq.seq_id, tuple(seq.get_token_ids()))
+        line = f"{name}.append_token_id({token}); manager.append_slots({name})"
+        self._call(line, self.manager.append_slots, seq, facts={"whose": name})
+        self._compare({})
+
+    def _name_of(self, key: Any, seq: Sequence) -> str:
+        return self._seq_name(key, self.groups[key].get_seqs().index(seq))
+
+    def _look_at_lists(self, seqs: dict[str, Sequence], facts: Facts) -> None:
+        """Each new table is a list of blocks, and no list is two sequences' table."""
+        seen: dict[int, str] = {}  # id of a list -> whose table it is
+        for name, seq in seqs.items():
+            table = self.manager.block_tables.get(seq.seq_id)
+            if not isinstance(table, list):
+                continue
+            numbers = [entry for entry in table if _is_number(entry)]
+            self.log.hold(TABLES, not numbers, f"{name}'s block table should hold blocks", f"it holds {show(table)}",
+                          "numbers-instead-of-blocks", numbers=show(numbers))  # fmt: skip
+            other = seen.setdefault(id(table), name)
+            self.log.hold(OWN_LIST, other == name, f"{name} should have a list of its own",
+                          f"it has the list of {other}", "same-list", name=name, other=other)  # fmt: skip
+
+    def _come_back(self) -> None:
+        """A prompt of three blocks comes, goes, and comes again after another of two, in a pool of four."""
+        self.over = True
+        manager, size = self.manager, self.block_size
+        a, b, c = (self._request(i, n * size, 1, i % 2) for i, n in enumerate((3, 2, 3)))
+        self.log.call(f"manager.allocate(a)    # a = {self.words(3 * size, 1, 0, WAITS)}", manager.allocate, a)
+        self._set_status(a.get_seqs(), SequenceStatus.RUNNING)
+        self.log.call("manager.mark_blocks_as_computed(a)", manager.mark_blocks_as_computed, a)
+        self.log.call("manager.free(a.seqs[0])", manager.free, a.get_seqs()[0])
+        self.log.call(f"manager.allocate(b)    # b = {self.words(2 * size, 1, 1, WAITS)}", manager.allocate, b)
+        self.log.call("manager.free(b.seqs[0])", manager.free, b.get_seqs()[0])
+        self.log.call("manager.allocate(c)    # c has a's prompt", manager.allocate, c)
+        found = self.log.ask(
+            "manager.get_common_computed_block_ids([c.seqs[0]])",
+            lambda: list(manager.get_common_computed_block_ids(c.get_seqs())),
+        )
+        self.log.hold(PREFIX_LASTS, len(found) == 2, "2 of its blocks should be found computed", f"{len(found)} are",
+                      "prefix-goes-first", found=len(found))  # fmt: skip
+
+    def raised(self, facts: Facts) -> tuple[type[Exception], str] | None:
+        if self.operation[0] != "allocate":
+            return None
+        if facts["required"] > facts["free"]:
+            return ValueError, "refused-in-spite-of-hits"
+        kept = facts["free"] - facts["required"] >= facts["reserved"]
+        return ValueError, "refused-with-room" if kept else "watermark-asked-again"
+
+    def refused(self, facts: Facts) -> tuple[str | None, str | None]:
+        returned = {
+            "again": "second-table-accepted",
+            "again, but for the first": "only-the-first-asked",
+            "nobody": "nobody-waiting-accepted",
+            "no room": "takes-what-there-is",
+        }[self.why]
+        return returned, "nobody-waiting-other-error" if self.why == "nobody" else "other-error"
+
+    def fault(self, symptom: str, facts: Facts) -> str | None:
+        if self.operation[0] != "allocate":
+            return None
+        if self.why:
+            return "half-done" if self.why == "no room" else "changed-before-refusing"
+        name = facts.get("whose", "")
+        group = self.groups[self.operation[1]]
+        waits = [self._name_of(self.operation[1], seq) for seq in group.get_seqs(SequenceStatus.RUNNING)]
+        if symptom == "no-table":
+            return "table-not-kept" if name == waits[0] else "only-the-first"
+        if symptom == "left-table":
+            return "everybody-gets-a-table"
+        if symptom == "length":
+            return self._wrong_length(facts)
+        if symptom in ("not-shared", "mixed-up"):
+            return self._wrong_block(facts)
+        return self._wrong_owners(facts) if symptom == "owners" else None
+
+    def _wrong_length(self, facts: Facts) -> str | None:
+        for name in ("of_prompt", "of_first"):
+            if facts[name] != facts["expected"] and equal(facts["got"], facts[name]):
+                return "prompt-only" if name == "of_prompt" else "not-the-waiting-one"
+        return "one-block-more" if equal(facts["got"], facts["expected"] + 1) else None
+
+    def _wrong_block(self, facts: Facts) -> str | None:
+        """A block that should be shared and is not: among siblings, or by content."""
+        if facts["whose"].partition(".")[0] == str(facts["other"]).partition(".")[0]:
+            return "blocks-for-each"
+        return self._of_one_text() if self.account.caching else None
+
+    def _of_one_text(self) -> str | None:
+        """What becomes of a prompt of one block that another goes on from, in a pool of its own."""
+        try:
+            manager = self.subject(2, 8, 1, 0.0, True)
+            short, long = Sequence(0, range(2), 2), Sequence(1, range(4), 2)
+            for seq in (short, long):
+                manager.allocate(SequenceGroup("asked", [seq]))
+            (known,), table = manager.get_block_table(short), manager.get_block_table(long)
+        except Exception:  # noqa: BLE001  (a learner's class may raise anything, and this only looks for a name)
+            return None
+        if known not in table:
+            return "content-not-asked-for"
+        return "upside-down" if table[-1] == known else None
+
+    def _wrong_owners(self, facts: Facts) -> str | None:
+        got, owners, siblings = facts["got"], facts["expected"], facts["num_seqs"]
+        if siblings > 1 and equal(got, owners - siblings + 1):
+            return "siblings-not-counted"
+        return "first-counted-twice" if equal(got, owners + 1) else None
+
+
+def _is_number(entry: Any) -> bool:
+    try:
+        operator.index(entry)
+    except TypeError:
+        return False
+    return True
+
+
+def _history(setup: Setup, *operations: Operation) -> History:
+    return History(setup, operations)
+
+
+def _a_pool(rng: random.Random) -> Setup:
+    return {"num_gpu_blocks": rng.choice((1, 2, 10, 64, 99, 100, 120, 199, 200))}
+
+
+STEPS = (
+    Step(
+        exercise_id="05-watermark",
+        title="how many blocks are kept back",
+        points=2,
+        subject="num_watermark_blocks",
+        writes=(),
+        needs=(),
+        reference=(num_watermark_blocks,),
+        properties=(CUT_OFF, WHOLE, REFUSES_SHARES),
+        misconceptions={
+            "nothing-returned": "Whoever asks needs the number: yours returned None.",
+            "not-cut-off": "Blocks are kept back whole or not at all: {share} of {num_blocks} is {product}, and what "
+            "comes after the point is cut off, which leaves {expected}.",
+            "rounded": "The product is cut off and not rounded: {share} of {num_blocks} is {product}, which makes "
+            "{expected}, and yours says {got}.",
+            "rounded-up": "What is left of a block at the end is not kept back: {share} of {num_blocks} is {product}, "
+            "which makes {expected}, and yours says {got}.",
+            "at-least-one": "A small pool keeps nothing back, and nobody makes up for it: {share} of {num_blocks} is "
+            "{product}, which makes {expected}, and yours says {got}.",
+            "float-mended": "The product is cut off as the float has it: {share} of {num_blocks} is {product}, so vLLM "
+            "keeps {expected} back, and yours says {got}.",
+            "percent": "The share is of 1 and not of 100: {share} of {num_blocks} blocks is {product}, and yours says "
+            "{got}.",
+            "not-an-int": "Blocks are counted in whole numbers, and their type is int: yours returned {got}.",
+            "negative-accepted": "Less than nothing cannot be kept back: a share of {share} is refused with "
+            "ValueError, however small the number of blocks that it would make.",
+            "not-finite-accepted": "A share of {share} is no share of anything: refuse it with ValueError.",
+            "infinite-other-error": "A share of {share} is refused with ValueError, raised on purpose: yours ran into "
+            "{error}.",
+            "other-error": "The error for a share below 0 is ValueError, since that is what a caller waits for: yours "
+            "raised {error}.",
+            "zero-refused": "A share of 0 is a policy, whoever fits comes in, and it makes 0 blocks: yours raised "
+            "{error}.",
+            "above-one-refused": "A share of 1 or more is allowed, such a pool admits nobody and says so: {share} of "
+            "{num_blocks} is {expected} blocks, and yours raised {error}.",
+        },
+        world=_WatermarkWorld,
+        examples=(
+            _shares((0.01, 1000), (0.01, 64), (0.29, 100), (-0.01, 100)),
+            _shares((0.01, 1), (0.01, 99), (0.01, 100), (0.01, 199)),
+            _shares((0.0, 100), (1.0, 100), (1.5, 100), (0.5, 0)),
+            _shares((math.inf, 100), (math.nan, 100), (-math.inf, 100), (-0.001, 64)),
+        ),
+        setups=_a_pool,
+    ),
+    Step(
+        exercise_id="05-can-allocate",
+        title="now, later, or never",
+        points=4,
+        subject="BlockSpaceManager",
+        writes=("_alloc_status", "can_allocate"),
+        through=("can_allocate",),
+        needs=("allocate", "free", "get_block_table", "get_num_free_gpu_blocks", "get_num_free_cpu_blocks"),
+        reference=(BlockSpaceManager._alloc_status, BlockSpaceManager.can_allocate),
+        properties=(DECISION, DECISION_KEEPS, REFUSES, REFUSAL_KEEPS, REQUEST_KEEPS, GOES_ON),
+        misconceptions={
+            "answer-not-returned": "Whoever asks must hear one of three answers: yours returned None.",
+            "not-an-answer": "There are three answers and each is a member of `AllocStatus`, which is what the caller "
+            "compares with: yours returned {got}.",
+            "refused-not-answered": "A request that does not fit is no error, it is what the question is for: the "
+            "answer is {expected}, and yours raised {error}.",
+            "later-for-never": "With {required} blocks taken from all {total}, fewer than the watermark of {reserved} "
+            "are left, whoever finishes: as LATER this request stays at the head of the queue for ever, and everybody "
+            "behind it, too.",
+            "never-for-later": "NEVER is about the whole pool: {required} blocks are too many for the {free} that are "
+            "free now, and not for an empty pool of {total}, so the answer is LATER.",
+            "watermark-not-in-never": "An empty pool keeps its watermark, too: {required} of {total} blocks leave "
+            "fewer than {reserved}, so waiting would not help, and the answer is NEVER.",
+            "watermark-not-in-ok": "To fit is not enough: {required} of {free} free blocks leave fewer than {reserved} "
+            "to those who are inside, so the answer is LATER.",
+            "watermark-nowhere": "Admission leaves `watermark_blocks` free, {reserved} here, in both comparisons: "
+            "yours said {got} for {required} blocks with {free} of {total} free.",
+            "exactly-is-not-enough": "To leave exactly the watermark is allowed: {required} of {free} free blocks "
+            "leave {reserved}, so the answer is OK.",
+            "never-one-too-early": "To leave exactly the watermark is allowed, in an empty pool as well: {required} of "
+            "{total} blocks leave {reserved}, so the answer is not NEVER.",
+            "one-block-more": "The prompt needs {required} blocks and is asked for these alone: to leave exactly the "
+            "watermark of {reserved} is allowed, and the next token has no claim to a block yet.",
+            "tokens-for-blocks": "The pool is counted in blocks and the request in tokens: {num_tokens} tokens fill "
+            "{required} blocks, and it is the blocks that must fit.",
+            "last-block-not-counted": "A block that is partly filled is taken whole: {num_tokens} tokens need "
+            "{required} blocks.",
+            "counted-for-each-sibling": "Siblings share the prompt's blocks: the {num_seqs} sequences of this request "
+            "need {required} blocks together, and not {required} each.",
+            "not-the-waiting-one": "Only sequences that are WAITING count: the request's first one is "
+            "{first_status}, and the one that waits needs {required} blocks and not {of_first}.",
+            "prompt-only": "A sequence that was thrown out brings along what it has produced: all its {num_tokens} "
+            "tokens have to be computed, {required} blocks and not the {of_prompt} of its prompt.",
+            "hits-subtracted": "What the cache may hold is not subtracted, that is the policy: the question is about "
+            "all {required} blocks, with {free} free and a watermark of {reserved}.",
+            "question-takes-blocks": "A question is a question: nothing is taken or set aside until `allocate` is "
+            "called.",
+            "request-changed": "A question leaves the request alone: statuses and sequences are the scheduler's "
+            "business.",
+            "nobody-waiting-answered": "Where nobody is WAITING there is nothing to answer: raise ValueError, as "
+            "`_waiting_seqs` does.",
+            "nobody-waiting-other-error": "A request in which nobody is WAITING is refused with ValueError, as "
+            "`_waiting_seqs` does: yours ended in {error}.",
+        },
+        world=_DecisionWorld,
+        examples=(
+            _history(
+                sizes(4, 8, percent=25),
+                ("can_allocate", 12, 1, 0),
+                ("allocate", "a", 12, 1, 0),
+                *[("can_allocate", num_tokens, 1, 0) for num_tokens in (12, 13, 24, 25)],
+            ),
+            _history(sizes(16, 49, percent=1), ("can_allocate", 1002, 1, 0)),
+            _history(sizes(4, 1, percent=1), ("can_allocate", 4, 1, 0), ("can_allocate", 5, 1, 0)),
+            _history(sizes(4, 4), ("can_allocate", 9, 2, 0), ("allocate", "a", 4, 1, 0), ("can_allocate", 8, 2, 0)),
+            _history(sizes(2, 6), *[("can_allocate", 4, 1, 0, kind) for kind in (FINISHED_FIRST, RUNNING_FIRST)]),
+            _history(sizes(2, 3), *[("can_allocate", 4, 1, 0, kind) for kind in (FINISHED_FIRST, RUNNING_FIRST)]),
+            _history(sizes(2, 3), ("can_allocate", 8, 1, 0, RECOMPUTED), ("can_allocate", 2, 1, 0, NOBODY)),
+            _history(
+                sizes(2, 4, caching=True), ("allocate", "a", 6, 1, 0), ("can_allocate", 6, 1, 0), ("free", "a", 0)
+            ),
+            _history(
+                sizes(2, 4, caching=True),
+                ("allocate", "a", 6, 1, 0),
+                ("free", "a", 0),
+                ("allocate", "b", 2, 1, 1),
+                ("can_allocate", 8, 1, 0),
+            ),
+        ),
+        setups=random_sizes,
+    ),
+    Step(
+        exercise_id="05-allocate",
+        title="block tables for whoever comes in",
+        points=4,
+        subject="BlockSpaceManager",
+        writes=("allocate",),
+        needs=(
+            "free",
+            "append_slots",
+            "get_block_table",
+            "get_num_free_gpu_blocks",
+            "get_num_free_cpu_blocks",
+            "mark_blocks_as_computed",
+            "get_common_computed_block_ids",
+        ),
+        reference=(BlockSpaceManager.allocate,),
+        properties=(
+            TABLES,
+            SHARING,
+            OWNERS,
+            FREE,
+            KEPT,
+            OWN_LIST,
+            PREFIX_LASTS,
+            REQUEST_KEEPS,
+            REFUSES,
+            REFUSAL_KEEPS,
+        ),
+        misconceptions={
+            "table-not-kept": "A block that is taken must stand in a table: put the list into `block_tables` under "
+            "the sequence's `seq_id`, or nobody will ever give it back.",
+            "only-the-first": "Every sequence that is WAITING gets a table: this request has {num_seqs}, and {whose} "
+            "has none.",
+            "everybody-gets-a-table": "Only sequences that are WAITING get blocks: {whose} was not, and has a table "
+            "now.",
+            "same-list": "Siblings grow apart, so they need two lists: {name} was given the list of {other}, and what "
+            "one of them appends would stand in both tables.",
+            "blocks-for-each": "The prompt is the same for all siblings, and so are its blocks: {num_seqs} sequences "
+            "take {required} blocks together, and yours gave {whose} others than {other}.",
+            "siblings-not-counted": "A block's `ref_count` is the number of tables that hold it: block {number} stands "
+            "in {expected} tables now, and its count is {got}.",
+            "first-counted-twice": "A block that comes from the allocator has its first owner already, so only the "
+            "others are added: block {number} stands in {expected} tables now, and its count is {got}.",
+            "one-block-more": "`allocate` covers the tokens that are there, and the next one is chapter 6's business: "
+            "{num_tokens} tokens need {expected} blocks, and {whose} got {got}.",
+            "prompt-only": "A sequence that was thrown out needs room for what it has produced as well: its "
+            "{num_tokens} tokens need {expected} blocks, and {whose} got the {got} of its prompt.",
+            "not-the-waiting-one": "The first sequence that is WAITING says how many blocks are needed: it needs "
+            "{expected}, and {whose} got {got}, as the {first_status} one would need.",
+            "numbers-instead-of-blocks": "A block table holds the blocks and not their numbers, because the owner "
+            "count is on the block: yours holds {numbers}.",
+            "content-not-asked-for": "With caching on, a block is asked for by its key: {whose} begins with the text "
+            "of {other} and should have got the block that holds it.",
+            "upside-down": "Logical block 0 stands first in the table: {whose} and {other} begin with the same text, "
+            "and the block that holds it stands elsewhere in your table.",
+            "prefix-goes-first": "Tell the allocator how many tokens each key covers, (i + 1) times the block size: "
+            "without it a prompt's beginning is given away before its end, and {found} of 2 blocks were found again.",
+            "half-done": "All or nothing: {required} blocks are too many for {free} free ones, so look before you take "
+            "the first, or nobody gives back what was taken before the error.",
+            "takes-what-there-is": "Half a prompt is of no use: {required} blocks are needed and {free} are free, so "
+            "raise ValueError.",
+            "second-table-accepted": "A sequence that has a block table keeps it: a second one would replace the "
+            "first, and the first one's blocks could never be given back, so raise ValueError.",
+            "only-the-first-asked": "Ask every sequence that is WAITING whether it has a table already, and not the "
+            "first alone: another one has, and its blocks would be lost.",
+            "changed-before-refusing": "A call that is refused leaves everything as it was: ask all the questions "
+            "first, and take or give back nothing before the last of them.",
+            "other-error": "The errors of `allocate` are ValueErrors, since that is what a caller waits for: yours "
+            "ended in {error}.",
+            "nobody-waiting-accepted": "A request in which nobody is WAITING gets nothing, and the caller should hear "
+            "of it: raise ValueError, as `_waiting_seqs` does.",
+            "nobody-waiting-other-error": "A request in which nobody is WAITING is refused with ValueError, as "
+            "`_waiting_seqs` does: yours ended in {error}.",
+            "watermark-asked-again": "The watermark was the question of `can_allocate`: {required} blocks of {free} "
+            "free ones can be had, and yours raised {error}.",
+            "refused-with-room": "There was room: {required} blocks are needed and {free} are free, and yours raised "
+            "{error}.",
+            "refused-in-spite-of-hits": "A block that is held already and found by its key takes no free one: of "
+            "{required} blocks {known} are known and {free} are free, and yours raised {error}.",
+            "request-changed": "Statuses are the scheduler's business: `allocate` hands out blocks and leaves the "
+            "request as it is.",
+        },
+        world=_TablesWorld,
+        examples=(
+            _history(sizes(4, 4), ("allocate", "a", 5, 2, 0), ("allocate", "a"), ("allocate", "b", 9, 1, 0)),
+            _history(sizes(4, 4), ("allocate", "a", 2, 1, 0), ("allocate", "a"), ("free", "a", 0)),
+            _history(
+                sizes(4, 8),
+                ("allocate", "a", 6, 2, 0),
+                ("append_slots", "a", 0, 0, 1),
+                ("free", "a", 0),
+                ("free", "a", 1),
+            ),
+            _history(sizes(4, 4, caching=True), ("allocate", "a", 6, 2, 0), ("free", "a", 0), ("free", "a", 1)),
+            _history(sizes(2, 8, caching=True), ("allocate", "a", 2, 1, 0), ("allocate", "b", 4, 1, 0)),
+            _history(sizes(2, 4, caching=True), ("allocate", "a", 6, 1, 0), ("allocate", "b", 6, 1, 0)),
+            _history(sizes(2, 4, percent=50), ("allocate", "a", 6, 1, 0)),
+            _history(sizes(2, 9), *[("allocate", kind, 4, 1, 0, kind) for kind in KINDS]),
+            _history(sizes(2, 9), ("allocate", "a", 4, 2, 0), ("free", "a", 0), ("allocate", "a")),
+            _history(sizes(2, 4, caching=True), ("allocate", COMES_BACK)),
+        ),
+        setups=random_sizes,
+    ),
+)
