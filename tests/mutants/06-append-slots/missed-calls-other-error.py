@@ -1,0 +1,14 @@
+"""An assertion says it as well."""
+
+
+def append_slots(self, seq, num_lookahead_slots=0):
+    table = self.block_tables[seq.seq_id]
+    missing = seq.n_blocks - len(table)
+    assert missing <= 1
+    if missing == 1:
+        table.append(self._allocate_last_block(seq))
+        return []
+    if table[-1].ref_count > 1:
+        return [self._copy_on_write(seq, table)]
+    self._rekey_last_block(seq, table)
+    return []

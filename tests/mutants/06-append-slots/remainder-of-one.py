@@ -1,0 +1,14 @@
+"""A block is opened whenever one token stands over."""
+
+
+def append_slots(self, seq, num_lookahead_slots=0):
+    table = self.block_tables[seq.seq_id]
+    if seq.n_blocks - len(table) > 1:
+        raise ValueError("calls were missed")
+    if seq.get_len() % self.block_size == 1:
+        table.append(self._allocate_last_block(seq))
+        return []
+    if table[-1].ref_count > 1:
+        return [self._copy_on_write(seq, table)]
+    self._rekey_last_block(seq, table)
+    return []

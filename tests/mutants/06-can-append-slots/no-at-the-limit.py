@@ -1,0 +1,7 @@
+"""One block has to be left over."""
+
+from refimpl import SequenceStatus
+
+
+def can_append_slots(self, group, num_lookahead_slots=0):
+    return len(group.get_seqs(SequenceStatus.RUNNING)) < self.gpu_allocator.get_num_free_blocks()

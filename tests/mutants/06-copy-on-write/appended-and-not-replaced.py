@@ -1,0 +1,9 @@
+"""A new block goes to the end of the table."""
+
+
+def _copy_on_write(self, seq, block_table):
+    new = self._allocate_last_block(seq)
+    old = block_table[-1]
+    block_table.append(new)
+    self.gpu_allocator.free(old)
+    return old.block_number, new.block_number

@@ -1,0 +1,8 @@
+"""The pair is the old block and the new one."""
+
+
+def _copy_on_write(self, seq, block_table):
+    new = self._allocate_last_block(seq)
+    old, block_table[-1] = block_table[-1], new
+    self.gpu_allocator.free(old)
+    return old, new

@@ -1,0 +1,9 @@
+"""Lower the count, and then free the block."""
+
+
+def _copy_on_write(self, seq, block_table):
+    new = self._allocate_last_block(seq)
+    old, block_table[-1] = block_table[-1], new
+    old.ref_count -= 1
+    self.gpu_allocator.free(old)
+    return old.block_number, new.block_number

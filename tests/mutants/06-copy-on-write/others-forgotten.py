@@ -1,0 +1,8 @@
+"""When one has left, one is left."""
+
+
+def _copy_on_write(self, seq, block_table):
+    new = self._allocate_last_block(seq)
+    old, block_table[-1] = block_table[-1], new
+    old.ref_count = 1
+    return old.block_number, new.block_number

@@ -1,0 +1,14 @@
+"""Both tables are counted, the parent's and the child's."""
+
+from refimpl import share_block_table
+
+
+def fork(self, parent, child):
+    if child.seq_id in self.block_tables:
+        raise ValueError(f"sequence {child.seq_id} has a table")
+    if parent.seq_id not in self.block_tables:
+        return
+    table = share_block_table(self.block_tables[parent.seq_id])
+    for block in table:
+        block.ref_count += 1
+    self.block_tables[child.seq_id] = table

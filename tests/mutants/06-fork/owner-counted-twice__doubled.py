@@ -1,0 +1,12 @@
+"""Twice the tables, twice the owners."""
+
+
+def fork(self, parent, child):
+    if child.seq_id in self.block_tables:
+        raise ValueError(f"sequence {child.seq_id} has a table")
+    if parent.seq_id not in self.block_tables:
+        return
+    table = list(self.block_tables[parent.seq_id])
+    for block in table:
+        block.ref_count *= 2
+    self.block_tables[child.seq_id] = table

@@ -1,0 +1,12 @@
+"""The same blocks are the same table."""
+
+
+def fork(self, parent, child):
+    if child.seq_id in self.block_tables:
+        raise ValueError(f"sequence {child.seq_id} has a table")
+    if parent.seq_id not in self.block_tables:
+        return
+    table = self.block_tables[parent.seq_id]
+    for block in table:
+        block.ref_count += 1
+    self.block_tables[child.seq_id] = table

@@ -1,0 +1,11 @@
+"""A child that has a table needs none."""
+
+from refimpl import share_block_table
+
+
+def fork(self, parent, child):
+    if child.seq_id in self.block_tables:
+        return
+    if parent.seq_id not in self.block_tables:
+        return
+    self.block_tables[child.seq_id] = share_block_table(self.block_tables[parent.seq_id])
