@@ -1,0 +1,15 @@
+"""Every sequence needs blocks of its own."""
+
+
+def allocate(self, group):
+    waiting = self._waiting_seqs(group)
+    for seq in waiting:
+        if seq.seq_id in self.block_tables:
+            raise ValueError(f"sequence {seq.seq_id} has a block table")
+    block_hashes = self._block_hashes(waiting[0])
+    self._check_room(self.gpu_allocator, block_hashes * len(waiting))
+    for seq in waiting:
+        self.block_tables[seq.seq_id] = [
+            self.gpu_allocator.allocate(block_hash, (i + 1) * self.block_size)
+            for i, block_hash in enumerate(block_hashes)
+        ]

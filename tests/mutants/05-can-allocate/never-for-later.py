@@ -1,0 +1,9 @@
+"""Whoever does not fit does not fit."""
+
+from refimpl import AllocStatus
+
+
+def _alloc_status(self, required):
+    if self.gpu_allocator.get_num_free_blocks() - required < self.watermark_blocks:
+        return AllocStatus.NEVER
+    return AllocStatus.OK

@@ -1,0 +1,8 @@
+"""What comes in is the prompt."""
+
+from refimpl import num_required_blocks
+
+
+def can_allocate(self, group):
+    seq = self._waiting_seqs(group)[0]
+    return self._alloc_status(num_required_blocks(seq.get_prompt_len(), self.block_size))

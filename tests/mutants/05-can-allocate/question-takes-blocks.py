@@ -1,0 +1,13 @@
+"""Whoever hears OK must find the blocks there."""
+
+from refimpl import AllocStatus
+
+
+def _alloc_status(self, required):
+    if self.num_total_gpu_blocks - required < self.watermark_blocks:
+        return AllocStatus.NEVER
+    if self.gpu_allocator.get_num_free_blocks() - required >= self.watermark_blocks:
+        for _ in range(required):
+            self.gpu_allocator.allocate()
+        return AllocStatus.OK
+    return AllocStatus.LATER

@@ -1,0 +1,9 @@
+"""The nearest whole number is the fairest."""
+
+import math
+
+
+def num_watermark_blocks(watermark, num_gpu_blocks):
+    if not 0 <= watermark < math.inf:
+        raise ValueError(f"watermark is {watermark}")
+    return round(watermark * num_gpu_blocks)
