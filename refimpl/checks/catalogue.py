@@ -5,10 +5,22 @@ from __future__ import annotations
 import difflib
 from functools import cache
 
-from refimpl.checks import ch00_start_here, ch02_block_table, ch03_uncached_allocator, ch04_cached_allocator
+from refimpl.checks import (
+    ch00_start_here,
+    ch01_physical_token_block,
+    ch02_block_table,
+    ch03_uncached_allocator,
+    ch04_cached_allocator,
+)
 from refimpl.checks.step import Step
 
-CHAPTERS = (ch00_start_here, ch02_block_table, ch03_uncached_allocator, ch04_cached_allocator)
+CHAPTERS = (
+    ch00_start_here,
+    ch01_physical_token_block,
+    ch02_block_table,
+    ch03_uncached_allocator,
+    ch04_cached_allocator,
+)
 
 
 @cache
