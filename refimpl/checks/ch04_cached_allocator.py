@@ -111,9 +111,9 @@ class _KeysWorld(World):
             f"it returned {len(keys)}",
             misconception,
             tokens=list(tokens),
-            one=list(tokens),
-            other=[*extra, *tokens],
-            extra=extra,
+            bare=list(tokens),
+            extras=extra,
+            joined=[*extra, *tokens],
             size=self.block_size,
             blocks=_count(len(starts), "block"),
             keys=_count(len(keys), "key"),
@@ -154,6 +154,7 @@ class _KeysWorld(World):
             extra=show(clash.extra if clash else ()),
             other_extra=show(block.extra),
             number=block.index,
+            **_joined(clash or block, block),
         )
         if any(other.extra != block.extra for _, other in self.key_of.values()):
             self.log.hold(EXTRA_KEYS, True, "", "")
@@ -191,6 +192,12 @@ def _clash(one: _Keyed, other: _Keyed, first_differs: bool) -> str | None:
             return "hash-alone"
         return "cut-to-8-bits" if len({token % 256 for token in pair}) == 1 else "last-token-left-out"
     return _look_alike(one.tokens, other.tokens)
+
+
+def _joined(one: _Keyed, other: _Keyed) -> dict[str, Any]:
+    """Of two blocks the one with more extra keys, and what it looks like when those pass for tokens."""
+    block = max(one, other, key=lambda block: len(block.extra))
+    return {"bare": list(block.tokens), "extras": block.extra, "joined": [*block.extra, *block.tokens]}
 
 
 def _look_alike(one: Tokens, other: Tokens) -> str:
@@ -414,7 +421,7 @@ class _Content:
     @property
     def said(self) -> str:
         """The content in words."""
-        return "anonymous content" if self.key is None else f"key {self.key}"
+        return "no key" if self.key is None else f"key {self.key}"
 
 
 class _CacheWorld(World):
@@ -511,7 +518,7 @@ class _CacheWorld(World):
             raises=None if freed else (ValueError, refusal),
             key=content_key,
             blocks=_count(self.total, "block"),
-            free=_count(self.num_free, "block"),
+            free=self.num_free,
         )
         self._check_block(block)
         if live is not None:
@@ -622,7 +629,7 @@ class _CacheWorld(World):
                 self.new_first,
                 freed is None,
                 "it should be a block that has never been used",
-                f"it is block {block.block_number}, which {freed.said if freed else ''} could still be had from",
+                f"it is block {block.block_number}, where the content of {freed.said if freed else ''} was kept",
                 "evicts-before-all-exist",
                 number=block.block_number,
                 key=freed.said if freed else "",
@@ -1106,7 +1113,22 @@ class _ComputedWorld(World):
             "order-lost": sorted(expected),
         }
         explains = [thought for thought, answer in predicted.items() if answer != expected and answer == numbers]
-        return explains[0] if len(explains) == 1 else None
+        if len(explains) != 1 or (explains[0] in self.marked_by and not numbers and not self._marks_at_all()):
+            return None
+        return explains[0]
+
+    def _marks_at_all(self) -> bool:
+        """Whether a single prompt of two full blocks is marked and found: asked when this history is over."""
+        for name in self.tables:
+            self.manager.free(self.seqs[name])
+        seq = Sequence(len(self.seqs), range(90, 91 + 2 * self.block_size), self.block_size)
+        if seq.n_blocks > self.total:
+            return False
+        group = SequenceGroup("asked afterwards", [seq])
+        self.manager.allocate(group)
+        self.manager.mark_blocks_as_computed(group)
+        found = self.manager.get_common_computed_block_ids([seq])
+        return isinstance(found, list | tuple) and len(found) > 0
 
     def _seen(self, got: Any) -> str:
         return show([getattr(item, "block_number", item) for item in got] if isinstance(got, list) else got)
@@ -1190,12 +1212,12 @@ STEPS = (
             "yours gave {tokens} another key the second time.",
             "what-follows-counts": "A key looks back and never ahead: {one} and {other} begin with the same {number}, "
             "and yours gave the block that ends there two keys.",
-            "extra-keys-forgotten": "What else a content depends on is part of its key: {other} had the same key with "
-            "extra keys {extra} and with {other_extra}.",
-            "extra-keys-in-one-block-only": "Extra keys count in every block and not just in one: block {number} of "
-            "{other} had the same key with extra keys {extra} and with {other_extra}.",
-            "extra-keys-pass-for-tokens": "Extra keys are no tokens: with {extra} in front of the tokens, yours takes "
-            "{one} for {other}.",
+            "extra-keys-forgotten": "What else content depends on is part of its key: yours gave {other} the same key "
+            "with extra keys {extra} and with {other_extra}.",
+            "extra-keys-in-one-block-only": "Extra keys count in every block and not just in one: yours gave block "
+            "{number} of {other} the same key with extra keys {extra} and with {other_extra}.",
+            "extra-keys-pass-for-tokens": "Extra keys are no tokens: yours takes {bare} with extra keys {extras} for "
+            "the tokens {joined}.",
         },
         world=_KeysWorld,
         examples=(
@@ -1291,8 +1313,8 @@ STEPS = (
             "block {number}.",
             "given-out-twice": "A block that has an owner is not free: you handed out block {number} for {key} while "
             "`{other}` still is that block.",
-            "creation-not-counted": "A block that has been created is one less to create: `{name}` went out and "
-            "{expected} of the pool are free, not {free}, so its number would go out once more.",
+            "creation-not-counted": "A block that has been created is one less to create: `{name}` went out, "
+            "which leaves {expected} free and not {free}, and its number would go out once more.",
             "live-key-new-block": "Same content, same block: `{holder}` holds key {key} in block {number}, and yours "
             "handed out block {got} for the same key.",
             "live-hit-not-counted": "A hit is one owner more: `{name}` has {owners} now and its count says {got}, so "
@@ -1303,24 +1325,24 @@ STEPS = (
             "`contains_block({key})` is False.",
             "freed-not-found": "A freed block is still a hit: key {key} was waiting in block {number}, computed "
             "perhaps, and yours handed out block {got}.",
-            "hit-stays-in-evictor": "A block that is taken back is free no longer: `{name}` has an owner, and there "
-            "are {free} free blocks where {expected} are left, so it could be given up while in use.",
+            "hit-stays-in-evictor": "A block that is taken back is free no longer: `{name}` has an owner, and the "
+            "free count is {free} where {expected} is right, so it could be given up while in use.",
             "taken-back-as-new": "A hit takes a block back as it was, which is what it is good for: "
             "`{name}.{what}` was {kept} and is {got}.",
             "evicts-before-all-exist": "No content is given up while there are blocks that nobody has used: {unused} "
             "did not exist yet, and yours took block {number} from {key}.",
             "any-free-block-will-do": "Which free block goes is no longer all the same: {key} in block {right} is the "
             "least recently used, and yours gave up {other} in block {number}.",
-            "never-evicts": "A free block with old content is a free block: {free} of {blocks} waited in the evictor, "
-            "and yours refused.",
-            "refuses-too-early": "A pool may give away its last block: {free} of {blocks} were free, and yours "
-            "refused.",
+            "never-evicts": "A free block with old content is a free block: of {blocks} {free} could have been given "
+            "up, and yours refused.",
+            "refuses-too-early": "A pool may give away its last block: of {blocks} {free} could still be created, and "
+            "yours refused.",
             "full-pool-refuses-a-hit": "A hit on a live block takes no free block: all blocks are in use, key {key} is "
             "one of them, and yours refused before it looked.",
             "keeps-another-key": "A block carries the key it goes out for, or `free` will file it under another: "
             "`{name}` went out for {key}, and its `block_hash` is {got}.",
             "keeps-another-length": "The number of tokens belongs to the content and not to the block: `{name}` went "
-            "out for {key}, which covers {expected}, and it says {got}.",
+            "out for {key}, which covers {expected} tokens, and it says {got}.",
             "computed-survives": "Nobody has computed the new content yet: `{name}` went out for {key} on a miss, and "
             "its `computed` is {got}.",
             "keeps-an-old-stamp": "New content has not been used yet: `{name}` went out for {key} on a miss, so its "
@@ -1329,8 +1351,8 @@ STEPS = (
             "`contains_block({key})` still says True, so somebody will be served foreign text.",
             "none-is-a-key": "None says that nobody may share: `{name}` and `{other}` were asked for without a key, "
             "and yours handed out the same block for both.",
-            "anonymous-key-collides": "A made-up key must never equal a real one: yours handed out block {number}, "
-            "which `{other}` holds for {other_key}, for {key}.",
+            "anonymous-key-collides": "A made-up key must never equal a real one: block {number} went to `{other}` "
+            "for {other_key}, and yours gave it to `{name}` for {key} as well.",
             "zero-is-no-key": "Key 0 is a key like any other, and None alone stands for no key: yours treats what was "
             "asked for under key 0 as content that nobody may share.",
             "empty-pool-answers": "A pool whose blocks all have owners ({blocks}) must say no to new content: raise "
