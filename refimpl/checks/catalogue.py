@@ -11,6 +11,7 @@ from refimpl.checks import (
     ch02_block_table,
     ch03_uncached_allocator,
     ch04_cached_allocator,
+    ch05_can_allocate,
 )
 from refimpl.checks.step import Step
 
@@ -20,6 +21,7 @@ CHAPTERS = (
     ch02_block_table,
     ch03_uncached_allocator,
     ch04_cached_allocator,
+    ch05_can_allocate,
 )
 
 

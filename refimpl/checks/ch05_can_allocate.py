@@ -668,11 +668,10 @@ STEPS = (
             "compares with: yours returned {got}.",
             "refused-not-answered": "A request that does not fit is no error, it is what the question is for: the "
             "answer is {expected}, and yours raised {error}.",
-            "later-for-never": "With {required} blocks taken from all {total}, fewer than the watermark of {reserved} "
-            "are left, whoever finishes: as LATER this request stays at the head of the queue for ever, and everybody "
-            "behind it, too.",
-            "never-for-later": "NEVER is about the whole pool: {required} blocks are too many for the {free} that are "
-            "free now, and not for an empty pool of {total}, so the answer is LATER.",
+            "later-for-never": "{required} blocks and a watermark of {reserved} are more than an empty pool of "
+            "{total}: as LATER this request stays at the head of the queue for ever, and everybody behind it, too.",
+            "never-for-later": "NEVER is about the whole pool: {required} blocks do not come in with {free} free, but "
+            "into an empty pool of {total} they would, so the answer is LATER.",
             "watermark-not-in-never": "An empty pool keeps its watermark, too: {required} of {total} blocks leave "
             "fewer than {reserved}, so waiting would not help, and the answer is NEVER.",
             "watermark-not-in-ok": "To fit is not enough: {required} of {free} free blocks leave fewer than {reserved} "
@@ -790,10 +789,10 @@ STEPS = (
             "and the block that holds it stands elsewhere in your table.",
             "prefix-goes-first": "Tell the allocator how many tokens each key covers, (i + 1) times the block size: "
             "without it a prompt's beginning is given away before its end, and {found} of 2 blocks were found again.",
-            "half-done": "All or nothing: {required} blocks are too many for {free} free ones, so look before you take "
-            "the first, or nobody gives back what was taken before the error.",
-            "takes-what-there-is": "Half a prompt is of no use: {required} blocks are needed and {free} are free, so "
-            "raise ValueError.",
+            "half-done": "All or nothing ({required} blocks needed, {free} free): look before you take the first one, "
+            "or nobody gives back what was taken before the error.",
+            "takes-what-there-is": "Half a prompt is of no use, and silence is no answer: where there is too little "
+            "room ({required} blocks needed, {free} free) raise ValueError.",
             "second-table-accepted": "A sequence that has a block table keeps it: a second one would replace the "
             "first, and the first one's blocks could never be given back, so raise ValueError.",
             "only-the-first-asked": "Ask every sequence that is WAITING whether it has a table already, and not the "
@@ -806,12 +805,11 @@ STEPS = (
             "of it: raise ValueError, as `_waiting_seqs` does.",
             "nobody-waiting-other-error": "A request in which nobody is WAITING is refused with ValueError, as "
             "`_waiting_seqs` does: yours ended in {error}.",
-            "watermark-asked-again": "The watermark was the question of `can_allocate`: {required} blocks of {free} "
-            "free ones can be had, and yours raised {error}.",
-            "refused-with-room": "There was room: {required} blocks are needed and {free} are free, and yours raised "
-            "{error}.",
-            "refused-in-spite-of-hits": "A block that is held already and found by its key takes no free one: of "
-            "{required} blocks {known} are known and {free} are free, and yours raised {error}.",
+            "watermark-asked-again": "The watermark was the question of `can_allocate`, and it is not asked again: "
+            "there was room ({required} blocks needed, {free} free), and yours raised {error}.",
+            "refused-with-room": "There was room ({required} blocks needed, {free} free), and yours raised {error}.",
+            "refused-in-spite-of-hits": "A block that is held already and found by its key takes no free one: "
+            "{known} of the {required} blocks are known ({free} free), and yours raised {error}.",
             "request-changed": "Statuses are the scheduler's business: `allocate` hands out blocks and leaves the "
             "request as it is.",
         },
