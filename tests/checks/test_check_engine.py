@@ -23,6 +23,7 @@ from refimpl.checks.step import History, Log, Step, World
 SOON = 1.0  # seconds; the time limit for answers that never return, of which most is left to a loaded machine
 
 STEPS = list(steps().values())
+SMALL = [step for step in STEPS if step.exercise_id[:2] in ("00", "03")]  # for what is the engine's alone
 by_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.exercise_id)
 
 
@@ -180,8 +181,8 @@ def test_a_step_says_which_earlier_step_it_stands_on() -> None:
 
 def test_checks_depend_on_no_order() -> None:
     """W10."""
-    subjects = [(step, subject(step)) for step in STEPS]
-    subjects += [(step, answered(step, answer)) for step in STEPS for answer in (stub, lambda *args: None)]
+    subjects = [(step, subject(step)) for step in SMALL]
+    subjects += [(step, answered(step, answer)) for step in SMALL for answer in (stub, lambda *args: None)]
     there = [str(examine(*pair)) for pair in subjects]
     back = [str(examine(*pair)) for pair in reversed(subjects)]
     assert there == back[::-1]
@@ -341,15 +342,14 @@ def test_a_strange_owner_count_is_wrong_and_breaks_nothing(value: Any) -> None:
         assert " at 0x" not in str(result)
 
 
-@pytest.mark.parametrize(
-    "value", [*STRANGE, [[1] * 1000] * 1000, "x" * 10**6, type], ids=lambda value: type(value).__name__
-)
-def test_a_strange_answer_is_wrong_and_breaks_nothing(value: Any) -> None:
-    for step in STEPS:
-        result = examine(step, answered(step, lambda *args: value))
-        assert result.outcome in ("wrong", "raised", "misconception"), str(result)
+@by_step
+def test_a_strange_answer_is_wrong_and_breaks_nothing(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refimpl.checks.engine.RANDOM_HISTORIES", 5)
+    for value in (*STRANGE, [[1] * 1000] * 1000, "x" * 10**6, type):
+        result = examine(step, answered(step, lambda *args, value=value: value))
+        assert result.outcome in ("wrong", "raised", "misconception"), (type(value), str(result))
         assert result.points < result.max_points
-        assert len(str(result)) < 900
+        assert len(str(result)) < 900, type(value)
 
 
 # Timed out.
@@ -494,7 +494,7 @@ def test_the_reference_is_whole_after_a_check_that_ran_out_of_time() -> None:
 def test_two_checks_at_once_wait_for_each_other() -> None:
     results: list[CheckResult] = []
     threads = [
-        threading.Thread(target=lambda step=step: results.append(examine(step, subject(step)))) for step in STEPS * 3
+        threading.Thread(target=lambda step=step: results.append(examine(step, subject(step)))) for step in SMALL * 3
     ]
     for thread in threads:
         thread.start()
