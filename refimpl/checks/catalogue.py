@@ -12,6 +12,7 @@ from refimpl.checks import (
     ch03_uncached_allocator,
     ch04_cached_allocator,
     ch05_can_allocate,
+    ch06_append_slots,
 )
 from refimpl.checks.step import Step
 
@@ -22,6 +23,7 @@ CHAPTERS = (
     ch03_uncached_allocator,
     ch04_cached_allocator,
     ch05_can_allocate,
+    ch06_append_slots,
 )
 
 

@@ -46,6 +46,8 @@ class _Comparison(Comparison):
     aside = False  # whether the operation is such a one
 
     def _expect(self, name: str, what: str, got: Any, expected: Any, symptom: str, facts: Facts) -> None:
+        if symptom == "owners":
+            facts = facts | {"tables": f"{expected} table{'s' * (expected > 1)}"}
         super()._expect(GOES_ON if self.aside else name, what, got, expected, symptom, facts)
 
     def _hold(self, name: str, holds: bool, should: str, but: str, symptom: str, facts: Facts) -> None:
@@ -91,6 +93,7 @@ class _ChapterWorld(ManagerWorld):
         if self.is_own:
             super()._refuse(line, function, *arguments, facts=facts)
         else:
+            line = f"{line}    # ValueError: too few blocks are free"
             self.log.refuse(GOES_ON, line, function, *arguments, returned=None, other_error=None)
             self._compare(facts)
 
@@ -353,15 +356,15 @@ STEPS = (
             "yes-without-room": "Each running sequence may take a new block for its next token, so as many must be "
             "free: {num_running} running, {free} free, and yours said True.",
             "only-those-in-need": "`can_append_slots` counts running sequences, whether they need a block or not: "
-            "{num_running} running and {free} free is a no, even where only {needing} would need one now.",
+            "{num_running} running and {free} free is a no, even though {needing} of them need one now.",
             "not-only-running": "Only a RUNNING sequence gets a token in the next step: of this group {num_running} "
             "run and {others} do not, and yours counted those as well.",
             "no-at-the-limit": "As many free blocks as running sequences are enough, because none takes more than "
             "one: {num_running} running, {free} free, and yours said False.",
             "watermark-kept": "The watermark is kept from newcomers so that running sequences can grow, so it is not "
             "kept from them: {num_running} running, {free} free, and yours held {reserved} back.",
-            "not-a-bool": "The answer is True or False, and yours was {got}: to wait for later is no choice here, "
-            "because the step is now.",
+            "not-a-bool": "`can_append_slots` returns True or False, and yours returned {got}: OK, LATER and NEVER are "
+            "for those who want to come in.",
             "asks-by-doing": "A question changes nothing: yours took blocks to find out whether there are any.",
         },
         world=_CanAppendWorld,
@@ -444,11 +447,11 @@ STEPS = (
         misconceptions={
             "same-list": "Parent and child hold the same blocks in two lists: yours gave the child its parent's own "
             "list, so what one of them appends stands in both tables.",
-            "owner-not-counted": "Every table that holds a block counts: block {number} is in {expected} tables since "
+            "owner-not-counted": "Every table that holds a block counts: block {number} is in {tables} since "
             "the fork, and its `ref_count` is {got}.",
             "only-the-last-block-counted": "The child holds all of its parent's blocks, the full ones too: block "
-            "{number} is in {expected} tables since the fork, and its `ref_count` is {got}.",
-            "owner-counted-twice": "One child is one owner more: block {number} is in {expected} tables since the "
+            "{number} is in {tables} since the fork, and its `ref_count` is {got}.",
+            "owner-counted-twice": "One child is one owner more: block {number} is in {tables} since the "
             "fork, and its `ref_count` is {got}.",
             "last-block-left-out": "The child shares the partly filled block as well, until one of the two writes into "
             "it: yours left it out, and the child lacks the tokens in it.",
@@ -458,8 +461,8 @@ STEPS = (
             "writes first makes the copy then.",
             "nothing-to-share-is-no-error": "A parent without a block table is no mistake, since it may have been "
             "freed a moment before: nothing happens, and yours ended in {error}.",
-            "table-replaced": "A table that is replaced takes its blocks with it for ever: {child} has one already, so "
-            "raise ValueError before anything changes.",
+            "table-replaced": "{child} has a table already: replaced, its blocks would be lost for ever, and kept, it "
+            "would not be its parent's, so raise ValueError and change nothing.",
             "table-replaced-other-error": "The error for a child that has a table already is ValueError, since that is "
             "what a caller waits for: yours ended in {error}.",
         },
@@ -501,12 +504,12 @@ STEPS = (
             "and keeps it, or the two would still share.",
             "not-the-last-block": "The token goes into the last block of the table, so that is the one to be "
             "replaced: every block before it stays where it is.",
-            "old-block-kept": "A sequence that leaves a block lets go of it: block {number} is in {expected} tables "
+            "old-block-kept": "A sequence that leaves a block lets go of it: block {number} is in {tables} "
             "now, and its `ref_count` is still {got}.",
             "let-go-twice": "Leaving a block is one owner letting go: block {number} is still in the table of {whose}, "
             "and its `ref_count` is {got}.",
             "others-forgotten": "Leaving a block lowers its count by one and does not settle it: block {number} is "
-            "still in {expected} tables, and its `ref_count` is {got}.",
+            "still in {tables}, and its `ref_count` is {got}.",
             "new-block-counted-twice": "A block comes from the allocator with its owner counted: the new block "
             "{number} is in one table, and its `ref_count` is {got}.",
             "let-go-before-taking": "Do first what can fail: no block was free, `append_slots` raised as it must, and "
@@ -538,9 +541,9 @@ STEPS = (
             "table-left-behind": "A sequence that is freed holds nothing, so its table goes: left behind, the table "
             "of {seq} would be freed a second time, and take blocks from whoever has them then.",
             "shared-blocks-kept": "Every block of the table loses an owner, the shared ones too: block {number} is in "
-            "{expected} tables now, and its `ref_count` is still {got}.",
+            "{tables} now, and its `ref_count` is still {got}.",
             "let-go-for-everybody": "`free` speaks for one sequence: block {number} is still in the table of {whose}, "
-            "so {expected} must be counted on it, and its `ref_count` is {got}.",
+            "so its `ref_count` must be {expected} now, and it is {got}.",
             "blocks-not-let-go": "To drop the table is half of it: every block in it must be let go of, or what {seq} "
             "held on the {on} is lost to everybody.",
             "only-part-let-go": "All blocks of the table are let go of, the first and the last as well: part of what "
