@@ -47,6 +47,8 @@ NOTHING_HELD = "what holds no block wastes nothing"
 SUMMED = "sequences waste one by one, and their waste adds up"
 NO_SUCH_LENGTH = "a length or block size that cannot be is refused with ValueError"
 
+TELLING = "telling"  # in the setup of an example: its numbers are such that no two thoughts give the same answer
+USUAL = 16  # the block size of the worked examples; with a smaller one, the thought to tell is that it is fixed
 POOL_SIZE = 13  # block numbers in tables are below this
 SIZES = (1, 2, 3, 4, 8, 16, 32)
 
@@ -86,7 +88,8 @@ class _RequiredWorld(World):
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         self.function, self.log, self.block_size = subject, log, setup["block_size"]
-        self.answered = False  # rightly; before that, an answer where a refusal is due tells no thought
+        self.telling = TELLING in setup
+        self.answered = False  # rightly; before that, what comes where a refusal is due tells no thought
 
     def choices(self) -> Iterable[Operation]:
         size = self.block_size
@@ -110,7 +113,7 @@ class _RequiredWorld(World):
                 num_tokens,
                 size,
                 returned=accepted if self.answered else None,
-                other_error="other-error",
+                other_error="other-error" if self.answered else None,
                 tokens=num_tokens,
                 size=size,
             )
@@ -125,7 +128,7 @@ class _RequiredWorld(World):
             _whole(got, blocks),
             f"the result should be {blocks}",
             f"it is {show(got)}",
-            _required_fault(got, num_tokens, size, blocks),
+            _required_fault(got, num_tokens, size, blocks) if self.telling else None,
             tokens=_tokens(num_tokens),
             size=size,
             blocks=_blocks(blocks),
@@ -139,6 +142,8 @@ class _RequiredWorld(World):
 
 def _required_fault(got: Any, num_tokens: int, size: int, blocks: int) -> str | None:
     """The misconception behind a wrong number of blocks."""
+    if size < USUAL:
+        return "always-16" if equal(got, _opened(num_tokens, USUAL)) else None
     if not isinstance(got, Integral):
         return "nothing-returned" if got is None else "not-a-whole-number" if isinstance(got, Number) else None
     full = num_tokens == blocks * size
@@ -156,7 +161,8 @@ class _TableWorld(World):
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         self.function, self.log, self.block_size = subject, log, setup["block_size"]
-        self.answered = False  # rightly; before that, an answer where a refusal is due tells no thought
+        self.telling = TELLING in setup
+        self.answered = False  # rightly; before that, what comes where a refusal is due tells no thought
         self.names = Names("table_")
         self.tables: dict[str, BlockTable] = {}  # name -> the list that the learner's function is given
         self.blocks: dict[str, tuple[PhysicalTokenBlock, ...]] = {}  # name -> what must stand in it
@@ -250,7 +256,7 @@ class _LocateWorld(_TableWorld):
                 position,
                 self.block_size,
                 returned=accepted if self.answered else None,
-                other_error="other-error",
+                other_error="other-error" if self.answered else None,
                 **told,
             )
             return
@@ -268,7 +274,7 @@ class _LocateWorld(_TableWorld):
         is_pair = isinstance(got, (tuple, list)) and len(got) == 2
         should = f"it should return (block {block.block_number}, {offset})"
         self.log.hold(A_PAIR, is_pair, should, f"it returned {_seen(got)}", "nothing-returned" if got is None else None)
-        fault = _locate_fault(got, self.blocks[name], position, places)
+        fault = _locate_fault(got, self.blocks[name], position, places) if self.telling else None
         told |= {
             "index": (index := self.blocks[name].index(block)),
             "before": f"{_blocks(index)} {'lies' if index == 1 else 'lie'} full",
@@ -297,7 +303,12 @@ def _locate_fault(
     """The misconception behind a wrong pair of block and offset."""
     block, offset = places[position]
     index, size = table.index(block), block.block_size
-    if isinstance(got[0], Integral):
+    if size < USUAL:
+        usual_index, usual_offset = divmod(position, USUAL)
+        return "always-16" if got[0] is table[usual_index] and _whole(got[1], usual_offset) else None
+    if isinstance(got[0], PhysicalTokenBlock) and got[0] not in table:
+        return "another-object" if got[0].block_number == block.block_number else None
+    if isinstance(got[0], Integral) and _whole(got[1], offset):
         number_first = {"number-instead-of-block": block.block_number, "index-instead-of-block": index}
         return next((name for name, number in number_first.items() if equal(got[0], number)), None)
 
@@ -308,7 +319,7 @@ def _locate_fault(
     by_number = sorted(table, key=lambda block: block.block_number)
     looked_up = [by_number[index], *(block for block in table if block.block_number == index)]
     thoughts = {
-        "offset-from-the-start": is_place(index, position),
+        "offset-from-the-start": position > size and is_place(index, position),
         "counted-from-1": is_place(index, offset + 1) or (got[0], got[1]) == places[position - 1],
         "index-and-offset-swapped": is_place(offset, index),
         "full-block-not-left": offset == 0 < index and (is_place(index - 1, 0) or is_place(index - 1, size)),
@@ -349,7 +360,7 @@ class _SlotsWorld(_TableWorld):
                 given,
                 self.block_size,
                 returned="position-without-a-block-answered" if self.answered else None,
-                other_error="other-error",
+                other_error="other-error" if self.answered else None,
                 **told,
             )
             return
@@ -373,26 +384,29 @@ class _SlotsWorld(_TableWorld):
 
     def _compare(self, name: str, how: str, positions: tuple[int, ...], got: Any, wanted: list[int]) -> None:
         answer = _listed(got)
-        differs = next(
-            (i for i, slot in enumerate(wanted) if not _whole(dict(enumerate(answer or ())).get(i), slot)), 0
-        )
+        slot_at = dict(enumerate(answer or ()))
+        differs = next((i for i, slot in enumerate(wanted) if not _whole(slot_at.get(i), slot)), 0)
         told = {"got": show(got), **self.told(name)}
         if positions:
             block, offset = self.places(name)[positions[differs]]
             told |= {"position": positions[differs], "number": block.block_number, "offset": offset}
             told["slot"] = wanted[differs]
         fault = "nothing-returned" if got is None else None
-        if answer is not None and wanted:
+        if answer is not None and wanted and self.telling:
             once = how == "iter" and not answer and self.answered
             fault = "read-twice" if once else _slots_fault(answer, self.blocks[name], positions, wanted)
+        should, but = f"it should return {show(wanted)}", f"it returned {show(got)}"
         one_each = answer is not None and len(answer) == len(wanted)
-        right = one_each and all(map(_whole, answer or (), wanted))
-        for what, holds in ((ONE_EACH, one_each), (SLOT, right)):
-            if wanted or what == ONE_EACH:
-                what = READ_ONCE if how == "iter" else what
-                self.log.hold(
-                    what, holds, f"it should return {show(wanted)}", f"it returned {show(got)}", fault, **told
-                )
+        if answer is not None and show(answer) == show(wanted):  # too long to be shown where they differ
+            should, but = f"it should return {len(wanted)} slots", f"it returned {len(answer)}"
+            if one_each and positions:
+                should = f"position {positions[differs]} should be in slot {wanted[differs]}"
+                but = f"it is in {show(answer[differs])}"
+        once_or = READ_ONCE if how == "iter" else ""
+        self.log.hold(once_or or ONE_EACH, one_each, should, but, fault, **told)
+        if wanted:
+            right = all(map(_whole, answer or (), wanted))
+            self.log.hold(once_or or SLOT, right, should, but, fault, **told)
 
 
 def _given(how: str, values: tuple[int, ...]) -> tuple[Any, str]:
@@ -422,6 +436,9 @@ def _slots_fault(
 ) -> str | None:
     """The misconception behind wrong slots."""
     size = table[0].block_size
+    if size < USUAL:
+        usual = [table[position // USUAL].block_number * USUAL + position % USUAL for position in positions]
+        return "always-16" if equal(got, usual) else None
     places = [(block.block_number, offset) for block in table for offset in range(size)]
     located = [places[position] for position in positions]
     first_block, first = located[0][0], wanted[0]
@@ -448,7 +465,8 @@ class _WasteWorld(World):
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         self.function, self.log, self.block_size = subject, log, setup["block_size"]
-        self.answered = False  # rightly; before that, an answer where a refusal is due tells no thought
+        self.telling = TELLING in setup
+        self.answered = False  # rightly; before that, what comes where a refusal is due tells no thought
 
     def choices(self) -> Iterable[Operation]:
         size = self.block_size
@@ -483,7 +501,7 @@ class _WasteWorld(World):
                 given,
                 size,
                 returned=accepted if self.answered else None,
-                other_error="other-error",
+                other_error="other-error" if self.answered else None,
                 tokens=bad,
                 size=size,
             )
@@ -497,7 +515,7 @@ class _WasteWorld(World):
             equal(got, sum(wasted)),
             f"the result should be {sum(wasted)}",
             f"it is {show(got)}",
-            self._fault(got, how, lengths, wasted, size) if lengths else None,
+            self._fault(got, how, lengths, wasted, size) if lengths and self.telling else None,
             tokens=_tokens(last),
             blocks=_blocks(_opened(last, size)),
             room=in_use[-1] if in_use else 0,
@@ -514,6 +532,10 @@ class _WasteWorld(World):
         together = _opened(tokens, size) * size - tokens
         if got is None:
             return "nothing-returned"
+        if size < USUAL:
+            return (
+                "always-16" if equal(got, sum(_opened(length, USUAL) * USUAL - length for length in lengths)) else None
+            )
         if self.answered and how == "iter" and any(equal(got, value) for value in (sum(wasted) + tokens, -tokens)):
             return "read-twice"
         if self.answered and len(lengths) > 1 and equal(got, together):
@@ -557,13 +579,13 @@ def _sizes(rng: random.Random) -> Setup:
 
 
 def _calls(*operations: Operation) -> History:
-    return History({"block_size": 16}, operations)
+    return History({"block_size": 16, TELLING: 1}, operations)
 
 
 def _about(numbers: tuple[int, ...], *operations: Operation, block_size: int = 16) -> History:
     """Questions about one table of the blocks with these numbers."""
     asked = tuple((verb, "a", *arguments) for verb, *arguments in operations)
-    return History({"block_size": block_size}, (("table", "a", numbers), *asked))
+    return History({"block_size": block_size, TELLING: 1}, (("table", "a", numbers), *asked))
 
 
 EXAMPLE = (7, 9, 5)  # 35 tokens in blocks of 16; its order is neither up nor down, and no entry's number is its index
@@ -592,6 +614,8 @@ STEPS = (
             "yours returned {got}.",
             "slots-instead-of-blocks": "The answer counts blocks and not the slots in them: {tokens} take {blocks} of "
             "{size}, and yours returned {got}.",
+            "always-16": "The block size is the caller's to choose: {tokens} take {blocks} of {size}, and yours says "
+            "{got}, as if blocks always held 16.",
             "negative-length-accepted": "Nothing has {tokens} tokens, so the caller has miscounted: raise ValueError, "
             "since an answer would hide the mistake.",
             "block-size-accepted": "A block has room for at least 1 token: with a block size of {size} there is no "
@@ -605,7 +629,7 @@ STEPS = (
             _calls(("num_required_blocks", 32, 16)),
             _calls(("num_required_blocks", 0, 16)),
             _calls(("num_required_blocks", 1, 16), ("num_required_blocks", 15, 16), ("num_required_blocks", 17, 16)),
-            _calls(*(("num_required_blocks", num_tokens, 4) for num_tokens in (0, 1, 3, 4, 5, 8, 9))),
+            _calls(*(("num_required_blocks", num_tokens, 4) for num_tokens in (9, 0, 1, 3, 4, 5, 8))),
             _calls(*(("num_required_blocks", num_tokens, 1) for num_tokens in (3, 1, 0))),
             _calls(("num_required_blocks", 35, 16), ("num_required_blocks", -1, 16)),
             _calls(("num_required_blocks", 35, 16), ("num_required_blocks", -16, 16)),
@@ -629,6 +653,10 @@ STEPS = (
             "is block {number}, and that block is what `locate` returns.",
             "number-instead-of-block": "`locate` returns the block itself and not its number, because whoever writes "
             "there must also see its owner count: yours returned the number {got_block}.",
+            "another-object": "`locate` returns the very block that stands in the table: yours has its number and is "
+            "another object, and who counts an owner on that one is seen by nobody else.",
+            "always-16": "The block size is the caller's to choose: in blocks of {size}, position {position} is offset "
+            "{offset} of block {number}, and yours answered as if blocks always held 16.",
             "offset-from-the-start": "An offset starts anew in every block: position {position} is offset {offset} of "
             "its block, and yours says {got_offset}.",
             "counted-from-1": "Positions and offsets are counted from 0: position {position} is offset {offset} of "
@@ -680,6 +708,8 @@ STEPS = (
         properties=(ONE_EACH, SLOT, READ_ONCE, EVERY_POSITION, KEEPS),
         misconceptions={
             "nothing-returned": "The caller needs the slots, to write keys and values there: yours returned None.",
+            "always-16": "The block size is the caller's to choose: in blocks of {size}, position {position} is in "
+            "slot {slot}, and yours answered as if blocks always held 16.",
             "position-for-a-slot": "A position counts along the text and a slot along the memory: position {position} "
             "is offset {offset} of block {number}, which is slot {slot}, and yours is the position itself.",
             "added-without-multiplying": "Before block {number} lie {number} others of {size} slots each, so multiply "
@@ -739,6 +769,8 @@ STEPS = (
         properties=(EMPTY_END, FULL_END, NOTHING_HELD, SUMMED, READ_ONCE, NO_SUCH_LENGTH),
         misconceptions={
             "nothing-returned": "The caller needs the number of wasted slots: yours returned None.",
+            "always-16": "The block size is the caller's to choose: in blocks of {size} the waste is {wasted}, and "
+            "yours says {got}, as if blocks always held 16.",
             "counted-in-every-block": "Only the last block of a sequence can have an empty end, all before it are "
             "full: {tokens} in {blocks} of {size} waste {wasted} slots, and yours says {got}.",
             "full-block-counted-as-empty": "A last block that is full has no empty end: {tokens} fill {blocks} of "
@@ -774,14 +806,14 @@ STEPS = (
                 ("internal_fragmentation", "list", (35,), 16),
                 ("internal_fragmentation", "list", (32,), 16),
                 ("internal_fragmentation", "list", (0,), 16),
-                ("internal_fragmentation", "list", (35, 32, 0, 20), 16),
+                ("internal_fragmentation", "list", (20, 32, 0, 35), 16),
             ),
             _calls(("internal_fragmentation", "list", (1,), 16), ("internal_fragmentation", "list", (17,), 16)),
             _calls(("internal_fragmentation", "list", (0,), 16)),
             _calls(("internal_fragmentation", "list", (32,), 16)),
             _calls(("internal_fragmentation", "list", (), 16)),
-            _calls(("internal_fragmentation", "list", (35, 20), 16)),
-            _calls(("internal_fragmentation", "list", (35,), 16), ("internal_fragmentation", "iter", (35, 20), 16)),
+            _calls(("internal_fragmentation", "list", (20, 35), 16)),
+            _calls(("internal_fragmentation", "list", (35,), 16), ("internal_fragmentation", "iter", (20, 35), 16)),
             _calls(("internal_fragmentation", "list", (7, 1, 4), 1)),
             _calls(("internal_fragmentation", "list", (35,), 16), ("internal_fragmentation", "list", (-1,), 16)),
             _calls(("internal_fragmentation", "list", (35,), 16), ("internal_fragmentation", "list", (35, -16), 16)),
