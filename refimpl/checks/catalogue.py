@@ -13,6 +13,7 @@ from refimpl.checks import (
     ch04_cached_allocator,
     ch05_can_allocate,
     ch06_append_slots,
+    ch07_swap,
 )
 from refimpl.checks.step import Step
 
@@ -24,6 +25,7 @@ CHAPTERS = (
     ch04_cached_allocator,
     ch05_can_allocate,
     ch06_append_slots,
+    ch07_swap,
 )
 
 

@@ -1,0 +1,12 @@
+"""The watermark is for new requests."""
+
+from refimpl import AllocStatus, SequenceStatus
+
+
+def can_swap_in(self, group, num_lookahead_slots=0):
+    required = len(self._distinct_blocks(group)) + group.num_seqs(SequenceStatus.SWAPPED)
+    if required > self.gpu_allocator.get_num_total_blocks():
+        return AllocStatus.NEVER
+    if self.gpu_allocator.get_num_free_blocks() - required >= 0:
+        return AllocStatus.OK
+    return AllocStatus.LATER

@@ -1,0 +1,18 @@
+"""A block that is met again is on the GPU already."""
+
+from refimpl import SequenceStatus
+
+
+def swap_in(self, group):
+    seqs = group.get_seqs(SequenceStatus.SWAPPED)
+    self._check_swap(seqs, self.cpu_allocator, self.gpu_allocator)
+    moved = {}
+    for seq in seqs:
+        new_table = []
+        for block in self.block_tables[seq.seq_id]:
+            if block not in moved:
+                moved[block] = self.gpu_allocator.allocate(block.block_hash, block.num_hashed_tokens)
+            new_table.append(moved[block])
+            self.cpu_allocator.free(block)
+        self.block_tables[seq.seq_id] = new_table
+    return [(block.block_number, target.block_number) for block, target in moved.items()]

@@ -1,0 +1,13 @@
+"""A block moves once, so it is freed once."""
+
+
+def _move(self, block_table, moved, source, destination):
+    new_table = []
+    for block in block_table:
+        if block in moved:
+            moved[block].ref_count += 1
+        else:
+            moved[block] = destination.allocate(block.block_hash, block.num_hashed_tokens)
+            source.free(block)
+        new_table.append(moved[block])
+    return new_table
