@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from refimpl.block import Device
+from refimpl.block import Device, PhysicalTokenBlock
 from refimpl.block_manager import BlockSpaceManager
 from refimpl.checks.manager_account import Block
-from refimpl.checks.manager_comparison import PAIRS, STATE, Comparison
+from refimpl.checks.manager_comparison import KEPT, PAIRS, STATE, Comparison
 from refimpl.checks.manager_world import (
+    CPU,
     DECISION,
     DECISION_KEEPS,
     GPU,
@@ -65,6 +66,7 @@ class _ChapterWorld(ManagerWorld):
             others = {name: answer for name, answer in ANSWERS.items() if name not in self.own}
             subject = type(subject.__name__, (subject,), others)
         super().__init__(subject, setup, log)
+        self.worked = False  # whether the step's own operation has done in this history what it must
         self.comparison = self.seen = _Comparison(log, self.manager, self.account, self.fault)
 
     def choices(self) -> Iterable[Operation]:
@@ -77,6 +79,7 @@ class _ChapterWorld(ManagerWorld):
         """As `ManagerWorld`; it is known whose turn it is."""
         self.seen.aside = operation[0] != self.verb
         super().perform(operation)
+        self.worked |= self.is_own
 
     @property
     def is_own(self) -> bool:
@@ -102,6 +105,10 @@ class _CanAppendWorld(_ChapterWorld):
     verb, own = "can_append_slots", ("can_append_slots",)
     verbs = ("allocate", "can_append_slots", "append_slots", "fork", "free", "swap_out", "swap_in")
 
+    def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
+        got = super()._call(line, function, *arguments, facts=facts)
+        return got.item() if type(got).__module__ == "numpy" else got  # a bool of numpy's is no int
+
     def fault(self, symptom: str, facts: Facts) -> str | None:
         if symptom != "answer":
             return "asks-by-doing" if self.is_own else None
@@ -112,7 +119,9 @@ class _CanAppendWorld(_ChapterWorld):
         facts["others"] = others = len(group.seqs) - running
         facts["needing"] = sum(map(self._needs_a_block, group.get_seqs(SequenceStatus.RUNNING)))
         if equal(facts["got"], True):
-            return "yes-without-room" if facts["needing"] > free else "only-those-in-need"
+            if facts["needing"] > free:
+                return "yes-without-room"
+            return "only-those-in-need" if running > self.account.free(CPU) else None  # or was the CPU's pool asked?
         if others:
             return "not-only-running" if not reserved and (running < free or not running) else None
         if running == free:
@@ -168,9 +177,16 @@ class _AppendWorld(_ChapterWorld):
         return "block-not-in-the-table" if taken else "newest-token-left-out"
 
     def refused(self, facts: Facts) -> tuple[str | None, str | None]:
-        if facts["missing"] > 1:
+        if facts["missing"] > 1 and self.worked:
             return "missed-calls-accepted", "missed-calls-other-error"
         return None, None
+
+    def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
+        got = super()._call(line, function, *arguments, facts=facts)
+        if self.is_own:
+            now, what = self.seq.get_len(), f"the number of tokens of {facts['seq']}"
+            self.log.expect(KEPT, what, now, facts["length"], "token-appended-again", **facts, now=now)
+        return got
 
 
 def _pairs_fault(missing: int, facts: Facts) -> str | None:
@@ -187,9 +203,19 @@ class _ForkWorld(_ChapterWorld):
     verb, own = "fork", ("fork",)
     verbs = ("allocate", "append_slots", "fork", "free")
 
+    def perform(self, operation: Operation) -> None:
+        """As before; a fork of nothing is no fork that has worked."""
+        worked = self.worked
+        super().perform(operation)
+        self.worked = worked or (self.is_own and self.seq.seq_id in self.account.tables)
+
     def fault(self, symptom: str, facts: Facts) -> str | None:
+        if self._share_a_list():
+            return None if self.is_own else "same-list"
+        if self._blocks_are_copies():
+            return "blocks-copied"
         if not self.is_own:
-            return "same-list" if self._share_a_list() else None
+            return None
         if symptom == "owners":
             return self._owners_fault(facts)
         if facts["whose"] != facts["child"]:
@@ -211,13 +237,19 @@ class _ForkWorld(_ChapterWorld):
         tables = [self.manager.block_tables.get(seq_id) for seq_id in self.account.tables]
         return len(set(map(id, tables))) < len(tables)
 
+    def _blocks_are_copies(self) -> bool:
+        """Whether two objects of refimpl's stand for one block; a design may have handles of its own."""
+        tables = [self.manager.block_tables.get(seq_id, ()) for seq_id in self.account.tables]
+        blocks = {id(block): block for table in tables for block in table if isinstance(block, PhysicalTokenBlock)}
+        return len({(block.device, block.block_number) for block in blocks.values()}) < len(blocks)
+
     def raised(self, facts: Facts) -> tuple[type[Exception], str] | None:
-        if self.is_own and self.seq.seq_id not in self.account.tables:
+        if self.is_own and self.worked and self.seq.seq_id not in self.account.tables:
             return Exception, "nothing-to-share-is-no-error"
         return None
 
     def refused(self, facts: Facts) -> tuple[str | None, str | None]:
-        return "table-replaced", "table-replaced-other-error"
+        return ("table-replaced", "table-replaced-other-error") if self.worked else (None, None)
 
 
 class _CopyWorld(_ChapterWorld):
@@ -239,7 +271,10 @@ class _CopyWorld(_ChapterWorld):
         if symptom == "length":
             return "appended-and-not-replaced" if facts["got"] > facts["expected"] else None
         if symptom == "mixed-up":
-            return "not-put-into-the-table" if facts["number"] == str(facts["last"]) else "put-into-every-table"
+            last = self.manager.block_tables[self.seq.seq_id][-1]
+            if last.device is not GPU:
+                return None
+            return "not-put-into-the-table" if equal(last.block_number, facts["last"]) else "put-into-every-table"
         return {"moved": "not-the-last-block", "not-shared": "content-not-known"}.get(symptom)
 
 
@@ -247,6 +282,8 @@ def _copy_owners_fault(facts: Facts) -> str | None:
     """The misconception behind a wrong owner count after a copy."""
     got, expected = facts["got"], facts["expected"]
     if not equal(facts["number"], facts["last"]):
+        if equal(got, 0):
+            return "new-block-let-go"
         return "new-block-counted-twice" if equal(got, 2) and expected == 1 else None
     if equal(got, expected + 1):
         return "old-block-kept"
@@ -307,9 +344,10 @@ class _FreeWorld(_ChapterWorld):
     def _free_count_fault(self, facts: Facts) -> str | None:
         """The misconception behind a wrong number of free blocks, where the owner counts are right."""
         device, got, expected = facts["device"], facts["got"], facts["expected"]
-        if device != facts["on"]:
-            return "wrong-device" if got > expected else None
-        if got > expected:
+        facts["other"] = other = "CPU" if facts["on"] == "GPU" else "GPU"
+        if self._num_back(other) > 0:
+            return "wrong-device"
+        if device == other or got > expected:
             return None
         return "only-part-let-go" if self._num_back(device) else "blocks-not-let-go"
 
@@ -324,7 +362,7 @@ class _FreeWorld(_ChapterWorld):
         return self.manager.block_tables[seq_id][table.index(block)].ref_count
 
     def raised(self, facts: Facts) -> tuple[type[Exception], str] | None:
-        return (Exception, "stranger-refused") if self.is_own and not facts["has_table"] else None
+        return (Exception, "stranger-refused") if self.is_own and self.worked and not facts["has_table"] else None
 
 
 def _history(setup: Setup, *operations: str) -> History:
@@ -370,7 +408,7 @@ STEPS = (
         world=_CanAppendWorld,
         examples=(
             _history(sizes(4, 3), "allocate a 4 3", "can_append_slots a", "free a 0", "can_append_slots a"),
-            _history(sizes(4, 2), "allocate a 5", "can_append_slots a"),
+            _history(sizes(4, 3), "allocate a 6 2", "append a 0", "can_append_slots a"),
             _history(sizes(4, 2), "allocate a 3", "can_append_slots a"),
             _history(sizes(4, 3), "allocate a 4 3", "free a 0", "free a 1", "can_append_slots a"),
             _history(sizes(4, 4, percent=50), "allocate a 5", "can_append_slots a"),
@@ -399,6 +437,8 @@ STEPS = (
             "there: compare the blocks that {seq} needs ({required}) with those that it has ({blocks}).",
             "block-not-in-the-table": "A block that is taken has to go into the table, or nobody will ever use it or "
             "give it back: yours took one, and the table of {seq} still has {blocks}.",
+            "token-appended-again": "The newest token is in the sequence already: `append_slots` makes room for it and "
+            "leaves {seq} as it is, and yours made it {now} tokens long.",
             "missed-calls-accepted": "One call makes room for one token: {seq} needs {required} blocks and has "
             "{blocks}, so calls were missed, and tokens without keys and values would go unnoticed: raise ValueError.",
             "missed-calls-other-error": "The error for missed calls is ValueError, raised on purpose, since that is "
@@ -426,7 +466,7 @@ STEPS = (
             _history(sizes(4, 4), "allocate a 5", "append a 0", "append a 0", "append a 0", "append a 0"),
             _history(sizes(4, 5), "allocate a 6 2", "append a 0", "append a 1"),
             _history(sizes(4, 4), "allocate a 4 2", "append a 0", "append a 1"),
-            _history(sizes(2, 4), "allocate a 2", "append a 0 0 3"),
+            _history(sizes(2, 4), "allocate a 1", "append a 0", "append a 0 0 3"),
             _history(sizes(1, 4), "allocate a 3", "append a 0"),
             _history(sizes(4, 4, caching=True), "allocate a 3", "append a 0", "allocate b 4"),
             _history(sizes(4, 4, caching=True), "allocate a 2", "append a 0 1", "allocate b 2"),
@@ -459,6 +499,8 @@ STEPS = (
             "table either: yours gave it an empty one, as if it had been let in.",
             "blocks-for-the-child": "A fork allocates nothing: the child holds its parent's own blocks, and whoever "
             "writes first makes the copy then.",
+            "blocks-copied": "Sharing copies the list and not the blocks: an owner counted on a copy of a block is one "
+            "that nobody else sees.",
             "nothing-to-share-is-no-error": "A parent without a block table is no mistake, since it may have been "
             "freed a moment before: nothing happens, and yours ended in {error}.",
             "table-replaced": "{child} has a table already: replaced, its blocks would be lost for ever, and kept, it "
@@ -470,8 +512,8 @@ STEPS = (
         examples=(
             _history(sizes(4, 4), "allocate a 6", "fork a 0", "append a 0", "append a 0", "append a 0"),
             _history(sizes(4, 4), "allocate a 4", "fork a 0", "append a 0", "append a 1"),
-            _history(sizes(4, 4), "allocate a 3 2", "fork a 0 1"),
-            _history(sizes(4, 4), "allocate a 3", "free a 0", "fork a 0"),
+            _history(sizes(4, 4), "allocate a 3", "fork a 0", "fork a 0 1"),
+            _history(sizes(4, 4), "allocate a 3", "fork a 0", "free a 0", "fork a 0"),
             _history(sizes(4, 8), "allocate a 6", "fork a 0", "fork a 1", "fork a 0"),
         ),
         setups=random_sizes,
@@ -506,6 +548,8 @@ STEPS = (
             "replaced: every block before it stays where it is.",
             "old-block-kept": "A sequence that leaves a block lets go of it: block {number} is in {tables} "
             "now, and its `ref_count` is still {got}.",
+            "new-block-let-go": "It is the old block that {seq} lets go of, so keep it in a variable before the new "
+            "one takes its place: block {number} is new, and its `ref_count` is {got}.",
             "let-go-twice": "Leaving a block is one owner letting go: block {number} is still in the table of {whose}, "
             "and its `ref_count` is {got}.",
             "others-forgotten": "Leaving a block lowers its count by one and does not settle it: block {number} is "
@@ -548,8 +592,8 @@ STEPS = (
             "held on the {on} is lost to everybody.",
             "only-part-let-go": "All blocks of the table are let go of, the first and the last as well: part of what "
             "{seq} held still counts it as an owner.",
-            "wrong-device": "A block goes back to the allocator of the device that it lies on: {seq} was swapped out, "
-            "and its CPU blocks came back as free {device} blocks.",
+            "wrong-device": "A block goes back to the allocator of the device that it lies on: {seq} held blocks of "
+            "the {on}, and they came back as free {other} blocks.",
             "stranger-refused": "A sequence without a block table holds nothing, and to let go of nothing is no "
             "mistake, since an abort may come at any moment: yours ended in {error}.",
         },
@@ -558,7 +602,7 @@ STEPS = (
             _history(sizes(4, 4), "allocate a 6 2", "free a 0", "free a 1", "free a 1"),
             _history(sizes(4, 4), "allocate a 6 2", "append a 0", "free a 0", "free a 1"),
             _history(sizes(4, 4, 4), "allocate a 6", "swap_out a", "free a 0"),
-            _history(sizes(4, 4), "allocate a 3", "free a 0", "fork a 0", "free a 1"),
+            _history(sizes(4, 4), "allocate a 3 2", "free a 0", "fork a 0", "free a 2"),
         ),
         setups=random_sizes,
     ),

@@ -250,8 +250,8 @@ class ManagerWorld(World):
         if parent.seq_id not in self.account.tables:
             self._set_status([child], SequenceStatus.FINISHED_ABORTED)
         self.account.fork(parent.seq_id, child.seq_id)
-        self.log.note(f"{self.names[key]}.add({facts['parent']}.fork(new_seq_id={child.seq_id}))")
-        line = f"manager.fork({facts['parent']}, {facts['child']})"
+        line = f"{self.names[key]}.add({facts['parent']}.fork(new_seq_id={child.seq_id})); "
+        line += f"manager.fork({facts['parent']}, {facts['child']})"
         self._call(line, self.manager.fork, parent, child, facts=facts)
         self._compare(facts)
 
