@@ -132,8 +132,8 @@ class _KeysWorld(World):
             self.log.hold(
                 SAME_KEY,
                 equal(key, known_key),
-                f"the key of block {block.index} should be the one that {list(block.tokens)} had before",
-                "it is another",
+                f"block {block.index} should have the key that {list(block.tokens)} had before",
+                "it has another",
                 "every-call-anew" if anew else "what-follows-counts",
                 tokens=list(block.tokens),
                 one=list(known.call),
@@ -146,8 +146,8 @@ class _KeysWorld(World):
         self.log.hold(
             property_of_it,
             clash is None,
-            f"the key of block {block.index} should be a new one",
-            f"it is the key of {list(clash.tokens) if clash else None}",
+            f"block {block.index} should have a new key",
+            f"it has that of {list(clash.tokens) if clash else None}",
             _clash(clash, block, self._first_differs(clash, block)) if clash else None,
             one=list(clash.tokens if clash else ()),
             other=list(block.tokens),
@@ -911,13 +911,13 @@ class _ComputedWorld(World):
         self.tokens_in: dict[int, Tokens] = {}  # block number -> the tokens up to its end
         self.computed: dict[str, set[int]] = {thought: set() for thought in self.marked_by}
         self.manager = log.call(
-            f"manager = BlockSpaceManager(block_size={self.block_size}, num_gpu_blocks={self.total}, "
-            f"num_cpu_blocks=0, watermark=0, enable_caching={self.caching})",
+            f"manager = BlockSpaceManager({self.block_size}, {self.total}, 0, enable_caching={self.caching})"
+            f"    # {_count(self.total, 'block')} of {_count(self.block_size, 'token')}",
             subject,
             self.block_size,
             self.total,
             0,
-            0.0,
+            0.01,  # of so few blocks it reserves none
             self.caching,
         )
 
@@ -974,7 +974,7 @@ class _ComputedWorld(World):
         seq = Sequence(len(self.seqs), tokens, self.block_size)
         group = SequenceGroup(name, [seq])
         self.seqs[name], self.group_of[name] = seq, (f"group_{name}", group)
-        line = f"manager.allocate(group_{name})    # its sequence is {name}, the prompt {list(tokens)}"
+        line = f"manager.allocate(group_{name})    # {name}, prompt {list(tokens)}"
         self.log.call(line, self.manager.allocate, group)
         seq.status = SequenceStatus.RUNNING
         self.tables[name] = []
@@ -993,7 +993,7 @@ class _ComputedWorld(World):
     def _append(self, name: str, token: int) -> None:
         seq = self.seqs[name]
         seq.append_token_id(token)
-        line = f"manager.append_slots({name})    # token {token} has joined: {seq.get_token_ids()}"
+        line = f"manager.append_slots({name})    # now {seq.get_token_ids()}"
         self.log.call(line, self.manager.append_slots, seq)
         self._read_tables()
 
