@@ -96,29 +96,31 @@ class _WatermarkWorld(World):
 
     def _not_whole(self) -> str | None:
         """The misconception behind a right number of the wrong type; none where a share would show it better."""
-        of_1_3 = self._ask(130)
+        of_1_3 = self._ask(0.01, 130)
         return None if isinstance(of_1_3, float) and of_1_3 % 1 else "not-an-int"
 
     def _fault(self, got: Any, expected: int, product: float) -> str | None:
-        """The misconception behind a wrong number, told by what the function says of two other pools."""
+        """The misconception behind a wrong number, told by what the function says of other pools."""
         if got is None:
             return "nothing-returned"
         if equal(got, product):
             return "not-cut-off"
-        if equal(got, int(product / 100)):
+        if equal(self._ask(0.9, 1000), 9):
             return "percent"
         if not equal(got, expected + 1):
             return None
-        of_1_3, of_1_99 = self._ask(130), self._ask(199)
+        of_0_3, of_1_3, of_1_99 = (self._ask(0.01, num_blocks) for num_blocks in (30, 130, 199))
         if equal(of_1_3, 2):
             return "rounded-up"
         if equal(of_1_99, 2):
             return "rounded"
-        return "at-least-one" if expected == 0 else "float-mended"
+        if equal(of_0_3, 1):
+            return "at-least-one"
+        return "float-mended" if product > expected + 0.99 else None
 
-    def _ask(self, num_blocks: int) -> Any:
+    def _ask(self, share: float, num_blocks: int) -> Any:
         try:
-            return self.function(0.01, num_blocks)
+            return self.function(share, num_blocks)
         except Exception:  # noqa: BLE001  (a learner's function may raise anything, and this only looks for a name)
             return None
 
@@ -138,6 +140,7 @@ def _shares(*calls: tuple[float, int]) -> History:
 
 REQUEST_KEEPS = "the request itself, its statuses and tokens, stays as it was"
 OWN_LIST = "every sequence has a list of its own"
+NOT_COMPUTED = "a block that has just been taken is not computed"
 PREFIX_LASTS = "the beginning of a prompt is kept for longer than its end"
 GOES_ON = "allocate and free go on as before"
 
@@ -245,55 +248,67 @@ class _AdmissionWorld(ManagerWorld):
         return got
 
 
+def _complete(arguments: tuple[Any, ...]) -> tuple[int, int, int, str]:
+    """Tokens, sequences, text and kind of a request, of which the last may have been left out."""
+    num_tokens, num_seqs, text, kind = (*arguments, WAITS)[:4]
+    return num_tokens, num_seqs, text, kind
+
+
 def _as_it_is(group: SequenceGroup) -> list[tuple[int, SequenceStatus, list[int]]]:
     return [(seq.seq_id, seq.status, seq.get_token_ids()) for seq in group.get_seqs()]
 
 
 # 05-can-allocate
 
-Rule = Callable[[int, int, int, int], str]  # required, free, total, reserved
+PROBE_TOTAL, PROBE_RESERVED, PROBE_BLOCK_SIZE = 8, 2, 3
+PROBES = [(num_tokens, free) for free in (8, 5, 3, 2, 0) for num_tokens in range(1, 28)]
+
+Rule = Callable[[int, int], str]  # tokens, free blocks -> the name of an answer
+Test = Callable[[int, int], bool]  # required blocks, blocks that are there
 
 
-def _rule(never: Callable[[int, int, int], bool] | None, ok: Callable[[int, int, int], bool]) -> Rule:
-    """An inequality over (required, blocks there, reserved), once for the pool and once for what is free."""
+def _blocks(num_tokens: int) -> int:
+    return len(range(0, num_tokens, PROBE_BLOCK_SIZE))
 
-    def answer(required: int, free: int, total: int, reserved: int) -> str:
-        if never is not None and never(required, total, reserved):
+
+def _rule(never: Test | None, not_now: Test, count: Callable[[int], int] = _blocks) -> Rule:
+    """NEVER by a test of the whole pool, LATER by one of the free blocks; `count` makes blocks of tokens."""
+
+    def answer(num_tokens: int, free: int) -> str:
+        required = count(num_tokens)
+        if never is not None and never(required, PROBE_TOTAL):
             return "NEVER"
-        return "OK" if ok(required, free, reserved) else "LATER"
+        return "LATER" if not_now(required, free) else "OK"
 
     return answer
 
 
-def _leaves_less(required: int, blocks: int, reserved: int) -> bool:
-    return required + reserved > blocks
+def _leaves_less(required: int, blocks: int) -> bool:
+    return required + PROBE_RESERVED > blocks
 
 
-def _leaves_no_more(required: int, blocks: int, reserved: int) -> bool:
-    return required + reserved >= blocks
+def _leaves_no_more(required: int, blocks: int) -> bool:
+    return required + PROBE_RESERVED >= blocks
 
 
-def _needs_more(required: int, blocks: int, reserved: int) -> bool:
+def _needs_more(required: int, blocks: int) -> bool:
     return required > blocks
 
 
-def _not(asked: Callable[[int, int, int], bool]) -> Callable[[int, int, int], bool]:
-    return lambda required, blocks, reserved: not asked(required, blocks, reserved)
-
-
-RIGHT = _rule(_leaves_less, _not(_leaves_less))
+RIGHT = _rule(_leaves_less, _leaves_less)
 WRONG_RULES: dict[str, Rule] = {
-    "later-for-never": _rule(None, _not(_leaves_less)),
-    "never-for-later": lambda required, free, total, reserved: "NEVER" if required + reserved > free else "OK",
-    "watermark-not-in-never": _rule(_needs_more, _not(_leaves_less)),
-    "watermark-not-in-ok": _rule(_leaves_less, _not(_needs_more)),
-    "watermark-nowhere": _rule(_needs_more, _not(_needs_more)),
-    "exactly-is-not-enough": _rule(_leaves_less, _not(_leaves_no_more)),
-    "never-one-too-early": _rule(_leaves_no_more, _not(_leaves_less)),
-    "one-block-more": _rule(_leaves_no_more, _not(_leaves_no_more)),
+    "later-for-never": _rule(None, _leaves_less),
+    "never-for-later": lambda num_tokens, free: "NEVER" if _leaves_less(_blocks(num_tokens), free) else "OK",
+    "watermark-not-in-never": _rule(_needs_more, _leaves_less),
+    "watermark-not-in-ok": _rule(_leaves_less, _needs_more),
+    "watermark-nowhere": _rule(_needs_more, _needs_more),
+    "exactly-is-not-enough": _rule(_leaves_less, _leaves_no_more),
+    "never-one-too-early": _rule(_leaves_no_more, _leaves_less),
+    "one-block-more": _rule(_leaves_no_more, _leaves_no_more),
+    "room-for-the-next-token": _rule(_leaves_less, _leaves_less, lambda num_tokens: _blocks(num_tokens + 1)),
+    "tokens-for-blocks": _rule(_leaves_less, _leaves_less, lambda num_tokens: num_tokens),
+    "last-block-not-counted": _rule(_leaves_less, _leaves_less, lambda num_tokens: num_tokens // PROBE_BLOCK_SIZE),
 }
-PROBE_TOTAL, PROBE_RESERVED, PROBE_BLOCK_SIZE = 8, 2, 3
-PROBES = [(num_tokens, free) for free in (8, 5, 3, 2, 0) for num_tokens in range(1, 28)]
 
 
 class _DecisionWorld(_AdmissionWorld):
@@ -349,7 +364,10 @@ class _DecisionWorld(_AdmissionWorld):
         if not isinstance(got, AllocStatus):
             facts["got"] = show(got)
             return "answer-not-returned" if got is None else "not-an-answer"
-        return self._wrong_rule() or self._wrong_count(got, facts)
+        answers = self._series()
+        if answers == _answers(RIGHT):
+            return self._wrong_count(got, facts)
+        return next((name for name, rule in WRONG_RULES.items() if answers == _answers(rule)), None)
 
     def _wrong_count(self, got: AllocStatus, facts: Facts) -> str | None:
         """The inequality is right, and something else was counted."""
@@ -360,23 +378,22 @@ class _DecisionWorld(_AdmissionWorld):
             "counted-for-each-sibling": required * num_seqs,
         }
         for name, count in counts.items():
-            if count != required and self.account.answer(count) is got:
+            if count != required and self.account.answer(count) is got and self._counts_so(count, required):
                 return name
         known_or_kept = self.account.caching and self.texts
         order = (AllocStatus.NEVER, AllocStatus.LATER, AllocStatus.OK)
         more_generous = order.index(got) > order.index(self.account.answer(required))
         return "hits-subtracted" if known_or_kept and more_generous else None
 
-    def _wrong_rule(self) -> str | None:
-        """Which wrong rule answers a series of questions as the learner's class does."""
-        answers = self._series()
-        for name, rule in WRONG_RULES.items():
-            if answers == [_by(rule, num_tokens, free) for num_tokens, free in PROBES]:
-                return name
-        if answers == [RIGHT(num_tokens, free, PROBE_TOTAL, PROBE_RESERVED) for num_tokens, free in PROBES]:
-            return "tokens-for-blocks"
-        down = [RIGHT(num_tokens // PROBE_BLOCK_SIZE, free, PROBE_TOTAL, PROBE_RESERVED) for num_tokens, free in PROBES]
-        return "last-block-not-counted" if answers == down else None
+    def _counts_so(self, count: int, required: int) -> bool:
+        """Whether the class takes the same request for one of `count` blocks in an empty pool, too."""
+        total = min(count, required)  # large enough for the smaller of the two only
+        try:
+            manager = self.subject(self.block_size, total, 1, 0.0, False)
+            answer = manager.can_allocate(self.request_of(0, *_complete(self.operation[1:])))
+        except Exception:  # noqa: BLE001  (a learner's class may raise anything, and this only looks for a name)
+            return False
+        return answer is (AllocStatus.OK if count < required else AllocStatus.NEVER)
 
     def _series(self) -> list[str]:
         """What the class answers to PROBES, in pools of its own; nothing when it raises."""
@@ -395,9 +412,8 @@ class _DecisionWorld(_AdmissionWorld):
         return answers
 
 
-def _by(rule: Rule, num_tokens: int, free: int) -> str:
-    required = len(range(0, num_tokens, PROBE_BLOCK_SIZE))
-    return rule(required, free, PROBE_TOTAL, PROBE_RESERVED)
+def _answers(rule: Rule) -> list[str]:
+    return [rule(num_tokens, free) for num_tokens, free in PROBES]
 
 
 def _without_the_learners(manager: Any) -> Callable[[SequenceGroup], None]:
@@ -410,7 +426,7 @@ def _without_the_learners(manager: Any) -> Callable[[SequenceGroup], None]:
 
 # 05-allocate
 
-COMES_BACK = "the prompt that comes back"
+COMES_BACK, REFUSED_BETWEEN = "a prompt that comes back", "a prompt that comes back after a refusal"
 
 
 class _TablesWorld(_AdmissionWorld):
@@ -430,12 +446,13 @@ class _TablesWorld(_AdmissionWorld):
             for rest in self.kinds(num_tokens):
                 if self.possible(("allocate", new, *rest)):
                     yield "allocate", new, *rest
-        if self.possible(("allocate", COMES_BACK)):
-            yield "allocate", COMES_BACK
+        for key in (COMES_BACK, REFUSED_BETWEEN):
+            if self.possible(("allocate", key)):
+                yield "allocate", key
 
     def possible(self, operation: Operation) -> bool:
         verb, key, *arguments = operation
-        if key == COMES_BACK:
+        if key in (COMES_BACK, REFUSED_BETWEEN):
             return self.account.caching and self.account.total[GPU] == 4 and not self.groups and not self.over
         if self.over:
             return False
@@ -450,6 +467,8 @@ class _TablesWorld(_AdmissionWorld):
         self.why = ""
         if key == COMES_BACK:
             self._come_back()
+        elif key == REFUSED_BETWEEN:
+            self._come_back_after_a_refusal()
         elif not arguments:
             first = self.groups[key].get_seqs()[0]
             self.why = "again" if first.seq_id in self.account.tables else "again, but for the first"
@@ -505,22 +524,55 @@ class _TablesWorld(_AdmissionWorld):
 
     def _come_back(self) -> None:
         """A prompt of three blocks comes, goes, and comes again after another of two, in a pool of four."""
-        self.over = True
-        manager, size = self.manager, self.block_size
-        a, b, c = (self._request(i, n * size, 1, i % 2) for i, n in enumerate((3, 2, 3)))
-        self.log.call(f"manager.allocate(a)    # a = {self.words(3 * size, 1, 0, WAITS)}", manager.allocate, a)
-        self._set_status(a.get_seqs(), SequenceStatus.RUNNING)
-        self.log.call("manager.mark_blocks_as_computed(a)", manager.mark_blocks_as_computed, a)
-        self.log.call("manager.free(a.seqs[0])", manager.free, a.get_seqs()[0])
-        self.log.call(f"manager.allocate(b)    # b = {self.words(2 * size, 1, 1, WAITS)}", manager.allocate, b)
-        self.log.call("manager.free(b.seqs[0])", manager.free, b.get_seqs()[0])
-        self.log.call("manager.allocate(c)    # c has a's prompt", manager.allocate, c)
-        found = self.log.ask(
-            "manager.get_common_computed_block_ids([c.seqs[0]])",
-            lambda: list(manager.get_common_computed_block_ids(c.get_seqs())),
-        )
+        a, c = self._come_and_go(3)
+        b = self._request(1, 2 * self.block_size, 1, 1)
+        self.log.call(f"manager.allocate(b)    # b = {self.words(2 * self.block_size, 1, 1, WAITS)}",
+                      self.manager.allocate, b)  # fmt: skip
+        self.log.call("manager.free(b.seqs[0])", self.manager.free, b.get_seqs()[0])
+        self.log.call("manager.allocate(c)    # c has a's prompt", self.manager.allocate, c)
+        found, again = self._computed(c), self._numbers(c)
+        name = "prefix-goes-first" if len(a) == len(again) == 3 and a[:2] != again[:2] else None
         self.log.hold(PREFIX_LASTS, len(found) == 2, "2 of its blocks should be found computed", f"{len(found)} are",
-                      "prefix-goes-first", found=len(found))  # fmt: skip
+                      name, found=len(found))  # fmt: skip
+
+    def _come_back_after_a_refusal(self) -> None:
+        """A prompt of two blocks comes, goes, and comes again after another had to be refused."""
+        _, c = self._come_and_go(2)
+        num_tokens = 5 * self.block_size
+        b, self.why = self._request(1, num_tokens, 1, 1), "no room"
+        line = f"manager.allocate(b)    # b = {self.words(num_tokens, 1, 1, WAITS)}"
+        self._refuse(line, self.manager.allocate, b, facts=self.facts_of(b))
+        self.log.call("manager.allocate(c)    # c has a's prompt", self.manager.allocate, c)
+        found = self._computed(c)
+        self.log.hold(REFUSAL_KEEPS, len(found) == 1, "1 of its blocks should be found computed",
+                      f"{len(found)} are", "taken-and-given-back")  # fmt: skip
+
+    def _come_and_go(self, num_blocks: int) -> tuple[list[Any], SequenceGroup]:
+        """A request is computed and ends; the numbers of its blocks, and a second request of the same prompt."""
+        self.over = True
+        num_tokens = num_blocks * self.block_size
+        a, c = (self._request(number, num_tokens, 1, 0) for number in (0, 2))
+        self.log.call(f"manager.allocate(a)    # a = {self.words(num_tokens, 1, 0, WAITS)}", self.manager.allocate, a)
+        self._set_status(a.get_seqs(), SequenceStatus.RUNNING)
+        self.log.hold(NOT_COMPUTED, not self._computed(a), "none of its blocks should count as computed", "some do",
+                      "computed-too-early")  # fmt: skip
+        before = self._numbers(a)
+        self.log.call("manager.mark_blocks_as_computed(a)", self.manager.mark_blocks_as_computed, a)
+        self.log.call("manager.free(a.seqs[0])", self.manager.free, a.get_seqs()[0])
+        return before, c
+
+    def _numbers(self, group: SequenceGroup) -> list[Any]:
+        table: list[Any] = self.log.ask(
+            "manager.get_block_table(...)", lambda: list(self.manager.get_block_table(group.get_seqs()[0]))
+        )
+        return table
+
+    def _computed(self, group: SequenceGroup) -> list[Any]:
+        ask = self.manager.get_common_computed_block_ids
+        found: list[Any] = self.log.ask(
+            "manager.get_common_computed_block_ids(...)", lambda: list(ask(group.get_seqs()))
+        )
+        return found
 
     def raised(self, facts: Facts) -> tuple[type[Exception], str] | None:
         if self.operation[0] != "allocate":
@@ -554,18 +606,32 @@ class _TablesWorld(_AdmissionWorld):
         if symptom == "length":
             return self._wrong_length(facts)
         if symptom in ("not-shared", "mixed-up"):
-            return self._wrong_block(facts)
+            return self._wrong_block(symptom, facts)
         return self._wrong_owners(facts) if symptom == "owners" else None
 
     def _wrong_length(self, facts: Facts) -> str | None:
+        if self._blocks_of(5) != 3:  # of a sequence that is alone and new, so nothing else is to blame
+            return "one-block-more" if equal(facts["got"], facts["expected"] + 1) else None
         for name in ("of_prompt", "of_first"):
             if facts[name] != facts["expected"] and equal(facts["got"], facts[name]):
                 return "prompt-only" if name == "of_prompt" else "not-the-waiting-one"
         return "one-block-more" if equal(facts["got"], facts["expected"] + 1) else None
 
-    def _wrong_block(self, facts: Facts) -> str | None:
-        """A block that should be shared and is not: among siblings, or by content."""
-        if facts["whose"].partition(".")[0] == str(facts["other"]).partition(".")[0]:
+    def _blocks_of(self, num_tokens: int) -> int:
+        """How many blocks of 2 the class gives to so many tokens, in a pool of its own; 0 when it raises."""
+        try:
+            manager, seq = self.subject(2, 8, 1, 0.0, False), Sequence(0, range(num_tokens), 2)
+            manager.allocate(SequenceGroup("asked", [seq]))
+            return len(manager.get_block_table(seq))
+        except Exception:  # noqa: BLE001  (a learner's class may raise anything, and this only looks for a name)
+            return 0
+
+    def _wrong_block(self, symptom: str, facts: Facts) -> str | None:
+        """A block that should be shared and is not, by siblings or by content; or one that should not and is."""
+        whose, other = facts["whose"], facts["other"]
+        if whose == other:
+            return "one-block-many-times"
+        if symptom == "not-shared" and whose.partition(".")[0] == other.partition(".")[0]:
             return "blocks-for-each"
         return self._of_one_text() if self.account.caching else None
 
@@ -682,8 +748,10 @@ STEPS = (
             "leave {reserved}, so the answer is OK.",
             "never-one-too-early": "To leave exactly the watermark is allowed, in an empty pool as well: {required} of "
             "{total} blocks leave {reserved}, so the answer is not NEVER.",
-            "one-block-more": "The prompt needs {required} blocks and is asked for these alone: to leave exactly the "
-            "watermark of {reserved} is allowed, and the next token has no claim to a block yet.",
+            "one-block-more": "The prompt needs {required} blocks, and the question is about these alone: to leave "
+            "exactly the watermark, {reserved} here, is allowed, and yours wants one block more.",
+            "room-for-the-next-token": "The token that comes next has no claim to a block yet, `append_slots` will ask "
+            "for it: {num_tokens} tokens need {required} blocks.",
             "tokens-for-blocks": "The pool is counted in blocks and the request in tokens: {num_tokens} tokens fill "
             "{required} blocks, and it is the blocks that must fit.",
             "last-block-not-counted": "A block that is partly filled is taken whole: {num_tokens} tokens need "
@@ -755,6 +823,7 @@ STEPS = (
             FREE,
             KEPT,
             OWN_LIST,
+            NOT_COMPUTED,
             PREFIX_LASTS,
             REQUEST_KEEPS,
             REFUSES,
@@ -771,6 +840,8 @@ STEPS = (
             "one of them appends would stand in both tables.",
             "blocks-for-each": "The prompt is the same for all siblings, and so are its blocks: {num_seqs} sequences "
             "take {required} blocks together, and yours gave {whose} others than {other}.",
+            "one-block-many-times": "Every logical block needs a block of its own, one call of the allocator for each: "
+            "block {number} stands in {whose}'s table more than once.",
             "siblings-not-counted": "A block's `ref_count` is the number of tables that hold it: block {number} stands "
             "in {expected} tables now, and its count is {got}.",
             "first-counted-twice": "A block that comes from the allocator has its first owner already, so only the "
@@ -789,8 +860,12 @@ STEPS = (
             "and the block that holds it stands elsewhere in your table.",
             "prefix-goes-first": "Tell the allocator how many tokens each key covers, (i + 1) times the block size: "
             "without it a prompt's beginning is given away before its end, and {found} of 2 blocks were found again.",
+            "computed-too-early": "A block that has just been taken holds nothing yet: it is marked as computed by "
+            "`mark_blocks_as_computed`, when the step that computes it has been scheduled.",
             "half-done": "All or nothing ({required} blocks needed, {free} free): look before you take the first one, "
             "or nobody gives back what was taken before the error.",
+            "taken-and-given-back": "To give back what was taken is not to leave it alone: the blocks hold other "
+            "content by then, and a prompt that was known is found no more, so look before you take.",
             "takes-what-there-is": "Half a prompt is of no use, and silence is no answer: where there is too little "
             "room ({required} blocks needed, {free} free) raise ValueError.",
             "second-table-accepted": "A sequence that has a block table keeps it: a second one would replace the "
@@ -832,6 +907,7 @@ STEPS = (
             _history(sizes(2, 9), *[("allocate", kind, 4, 1, 0, kind) for kind in KINDS]),
             _history(sizes(2, 9), ("allocate", "a", 4, 2, 0), ("free", "a", 0), ("allocate", "a")),
             _history(sizes(2, 4, caching=True), ("allocate", COMES_BACK)),
+            _history(sizes(2, 4, caching=True), ("allocate", REFUSED_BETWEEN)),
         ),
         setups=random_sizes,
     ),

@@ -1,4 +1,4 @@
-"""The next token will need room as well."""
+"""One block more is better than one too few."""
 
 
 def can_allocate(self, group):
