@@ -9,7 +9,7 @@ from typing import Any
 
 from refimpl import proof
 from refimpl.checks.step import Step
-from refimpl.proof import Chapter, Verdict
+from refimpl.proof import Chapter
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,14 +22,6 @@ def chapter(number: str) -> Chapter:
 
 def chapter_of(step: Step) -> Chapter:
     return chapter(step.exercise_id.partition("-")[0])
-
-
-@cache
-def mutant_verdict(step_id: str, path: Path) -> Verdict:
-    """What the check says of a wrong solution; asked once, however many tests look at it."""
-    from refimpl.checks import steps
-
-    return proof.mutant_verdict(steps()[step_id], chapter_of(steps()[step_id]), path)
 
 
 def subject(step: Step, **answers: Callable[..., Any]) -> Any:
