@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from refimpl.block import Device, PhysicalTokenBlock, distinct_blocks, kv_bytes_per_block
-from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, equal, show
+from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, equal, one_line, show
 
 GIVEN = "a block keeps what it is given"
 NO_KEY = "a block without a content key says so"
@@ -256,7 +256,7 @@ class _SizeWorld(World):
         got = self.log.call(line, self.function, *sizes)
         expected = math.prod((2, *sizes))
         misconception = _size_fault(got, expected, named, self.two_bytes_answered)
-        evidence = {"got": show(got), "expected": expected, **named}
+        evidence = {"got": f"{got:,}" if isinstance(got, int) else show(got), "expected": expected, **named}
         self.log.expect(FACTORS, "the number of bytes", got, expected, misconception, **evidence)
         self.log.hold(WHOLE, _is_whole(got), "it should be an int", f"it is {show(got)}", "not-whole", **evidence)
         self.answered |= min(sizes[:3]) > 1
@@ -409,7 +409,7 @@ class _IdentityWorld(World):
 
     def _compare(self, got: Any, wanted: list[str], rows: list[list[str]], fault: str | None) -> None:
         seen = [self._name_of(item) for item in got]
-        should, but = f"it should return {_row(wanted)}", f"it returned {_row(seen)}"
+        should, but = f"it should return {_row(wanted)}", f"it returned {one_line(_row(seen))}"
         fault = fault or self._fault(got, seen, rows)
         twice = next((name for name in seen if seen.count(name) > 1), None)
         missing = next((name for name in wanted if name not in seen), None)
@@ -465,7 +465,7 @@ class _IdentityWorld(World):
         for name, row in self.tables.items():
             now = [self._name_of(block) for block in self.given[name]]
             should = f"`{name}` should still be {_row(row)}"
-            self.log.hold(UNTOUCHED, now == row, should, f"it is {_row(now)}", "table-changed", table=name)
+            self.log.hold(UNTOUCHED, now == row, should, f"it is {one_line(_row(now))}", "table-changed", table=name)
         for name, block in self.blocks.items():
             owners = sum(name in row for row in self.tables.values())
             self.log.expect(UNTOUCHED, f"{name}.ref_count", block.ref_count, owners, "owner-counted", block=name)
@@ -554,23 +554,23 @@ STEPS = (
             "nothing-returned": "The caller divides the memory of a GPU by this number, so return it: yours returned "
             "None.",
             "values-forgotten": "A token leaves two vectors in each layer, a key and a value, and attention needs "
-            "both: {expected} bytes, and yours is half of it.",
+            "both: {expected:,} bytes, and yours is half of it.",
             "queries-cached": "Keys and values are kept, queries are not: a query is used in the step that computes "
             "it and never again, so count two vectors, not three.",
-            "one-token-only": "These are the bytes of one token, and a block has room for {block_size}: {expected} "
+            "one-token-only": "These are the bytes of one token, and a block has room for {block_size}: {expected:,} "
             "bytes, and yours is {got}.",
             "one-layer-only": "Every layer has keys and values of its own, and a block has its row in all of them: "
-            "{num_layers} layers take {expected} bytes, and yours counts one.",
-            "one-head-only": "Every KV head has a key and a value of its own: {num_kv_heads} heads take {expected} "
+            "{num_layers} layers take {expected:,} bytes, and yours counts one.",
+            "one-head-only": "Every KV head has a key and a value of its own: {num_kv_heads} heads take {expected:,} "
             "bytes, and yours counts one.",
             "numbers-not-bytes": "These are the numbers in a block, and each of them takes {dtype_bytes} bytes: "
-            "{expected}, and yours is {got}.",
+            "{expected:,}, and yours is {got}.",
             "two-bytes-assumed": "Not every cache keeps numbers of 2 bytes: here each takes {dtype_bytes}, as "
-            "`dtype_bytes` says, so it is {expected} bytes, and yours is {got}.",
-            "bits-not-bytes": "`dtype_bytes` is in bytes already, so there is no 8 in this product: {expected} bytes, "
-            "and yours counts bits.",
+            "`dtype_bytes` says, so it is {expected:,} bytes, and yours is {got}.",
+            "bits-not-bytes": "`dtype_bytes` is in bytes already, so there is no 8 in this product: {expected:,} "
+            "bytes, and yours counts bits.",
             "another-unit": "The answer is in bytes, whatever reads better: memory is divided by it, so it is "
-            "{expected}, and yours is {got}.",
+            "{expected:,}, and yours is {got}.",
             "not-whole": "Bytes are counted, so the answer is an int: nothing in this product has to be divided, and "
             "yours is {got}.",
             "impossible-size-answered": "A size below 1 is a mistake of the caller's, and an answer would hide it: "
@@ -628,7 +628,7 @@ STEPS = (
         },
         world=_IdentityWorld,
         examples=(
-            _tables_history({"a": "gpu_5 gpu_2", "b": "gpu_5 cpu_2 gpu_7"}, ("list", "a", "b")),
+            _tables_history({"a": "gpu_5 gpu_2", "b": "gpu_5 gpu_0", "c": "cpu_2 cpu_1"}, ("list", "a", "b", "c")),
             _tables_history(
                 {"a": "gpu_5", "b": "gpu_2"}, ("list", "a", "b"), ("list", "a", "b"), ("generator", "a", "b")
             ),
