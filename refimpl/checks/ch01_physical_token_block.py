@@ -78,9 +78,9 @@ class _BlockWorld(World):
         self._check_all(used)
 
     def _construct(self, *arguments: Any) -> Any:
-        """A block; as long as the class has no constructor of its own, the step is not attempted."""
+        """A block; every class has an `__init__`, so one that is still to come has to be noticed here."""
         if self.block_class.__init__ is object.__init__ and self.block_class.__new__ is object.__new__:
-            raise NotImplementedError
+            raise TypeError("the class has no `__init__` of its own yet; run the cell that defines it")
         return self.block_class(*arguments)
 
     def _make(self, name: str, *arguments: Any) -> None:
