@@ -24,7 +24,7 @@ from refimpl.checks.manager_world import (
     random_sizes,
     sizes,
 )
-from refimpl.checks.step import History, Log, Operation, Setup, Step, equal
+from refimpl.checks.step import RUNS, History, Log, Operation, Setup, Step, equal
 from refimpl.sequence import Sequence, SequenceStatus
 
 ANSWERS = {  # method of this chapter -> refimpl's
@@ -76,10 +76,22 @@ class _ChapterWorld(ManagerWorld):
         return found + own * (len(found) // (2 * len(own)) if own else 0)
 
     def perform(self, operation: Operation) -> None:
-        """As `ManagerWorld`; it is known whose turn it is."""
+        """As `ManagerWorld`; what is compared is a merit of the answer once the step's own work has been done right."""
         self.seen.aside = operation[0] != self.verb
-        super().perform(operation)
-        self.worked |= self.is_own
+        is_work = not self.seen.aside and self.is_work(operation)
+        tally = {name: self.log.tally[name] for name in self.log.tally if name != RUNS}
+        try:
+            super().perform(operation)
+            self.worked |= is_work
+        finally:
+            if not self.worked:
+                runs = {name: count for name, count in self.log.tally.items() if name == RUNS}
+                self.log.tally.clear()
+                self.log.tally.update(tally | runs)
+
+    def is_work(self, operation: Operation) -> bool:
+        """Whether this operation, one of the step's own, cannot go right by doing nothing."""
+        return True
 
     @property
     def is_own(self) -> bool:
@@ -203,11 +215,9 @@ class _ForkWorld(_ChapterWorld):
     verb, own = "fork", ("fork",)
     verbs = ("allocate", "append_slots", "fork", "free")
 
-    def perform(self, operation: Operation) -> None:
-        """As before; a fork of nothing is no fork that has worked."""
-        worked = self.worked
-        super().perform(operation)
-        self.worked = worked or (self.is_own and self.seq.seq_id in self.account.tables)
+    def is_work(self, operation: Operation) -> bool:
+        _, key, i, *onto = operation
+        return not onto and self.groups[key].seqs[i].seq_id in self.account.tables
 
     def fault(self, symptom: str, facts: Facts) -> str | None:
         if self._share_a_list():
@@ -255,6 +265,13 @@ class _ForkWorld(_ChapterWorld):
 class _CopyWorld(_ChapterWorld):
     verb, own = "append_slots", ("append_slots", "_copy_on_write")
     verbs = ("allocate", "append_slots", "fork", "free")
+
+    def is_work(self, operation: Operation) -> bool:
+        _, key, i, _, count = operation
+        seq = self.groups[key].seqs[i]
+        table = self.account.tables[seq.seq_id]
+        length = seq.get_len() + (0 if seq.seq_id in self.asking_again else count)
+        return self.account.required(length) == len(table) and self.account.owners(table[-1]) > 1
 
     def fault(self, symptom: str, facts: Facts) -> str | None:
         if not self.is_own:
@@ -310,6 +327,10 @@ def _pair_fault(got: Any, expected: list[tuple[int, int]]) -> str | None:
 class _FreeWorld(_ChapterWorld):
     verb, own = "free", ("free", "_free_block_table")
     verbs = ("allocate", "append_slots", "fork", "free", "swap_out", "swap_in")
+
+    def is_work(self, operation: Operation) -> bool:
+        _, key, i = operation
+        return self.groups[key].seqs[i].seq_id in self.account.tables
 
     def perform(self, operation: Operation) -> None:
         """As before; what the sequence held, and what was free, is kept in mind."""

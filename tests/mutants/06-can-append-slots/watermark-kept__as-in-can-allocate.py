@@ -1,4 +1,4 @@
-"""Admission and growth are one question: does it fit above the watermark?"""
+"""Admission and growth are one question: whether it fits above the watermark."""
 
 from refimpl import AllocStatus, SequenceStatus
 
