@@ -159,7 +159,7 @@ class _AdmissionWorld(ManagerWorld):
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
-        self.subject = subject
+        self.subject, self.changed = subject, False
 
     def kinds(self, num_tokens: int) -> Iterator[Operation]:
         """What follows the name of the operation, and its key if it has one."""
@@ -233,19 +233,23 @@ class _AdmissionWorld(ManagerWorld):
         return super().possible(operation)
 
     def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
-        """The call; and the request that it was given is what it was."""
+        """The call, and whether the request that it was given is still what it was."""
         asked = [argument for argument in arguments if isinstance(argument, SequenceGroup)]
         before = [_as_it_is(group) for group in asked]
         got = super()._call(line, function, *arguments, facts=facts)
-        if asked and self.operation[0] in ("can_allocate", "allocate"):
+        self.changed = before != [_as_it_is(group) for group in asked]
+        return got
+
+    def _compare(self, facts: Facts, keeps: str = "") -> None:
+        super()._compare(facts, keeps)
+        if self.operation[0] in ("can_allocate", "allocate"):
             self.log.hold(
                 REQUEST_KEEPS,
-                before == [_as_it_is(group) for group in asked],
+                not self.changed,
                 "the request's sequences and their statuses should stay as they were",
                 "something in it has changed",
                 "request-changed",
             )
-        return got
 
 
 def _complete(arguments: tuple[Any, ...]) -> tuple[int, int, int, str]:
@@ -448,7 +452,7 @@ class _TablesWorld(_AdmissionWorld):
                     yield "allocate", new, *rest
         for key in (COMES_BACK, REFUSED_BETWEEN):
             if self.possible(("allocate", key)):
-                yield "allocate", key
+                yield from [("allocate", key)] * 10
 
     def possible(self, operation: Operation) -> bool:
         verb, key, *arguments = operation
@@ -554,12 +558,24 @@ class _TablesWorld(_AdmissionWorld):
         a, c = (self._request(number, num_tokens, 1, 0) for number in (0, 2))
         self.log.call(f"manager.allocate(a)    # a = {self.words(num_tokens, 1, 0, WAITS)}", self.manager.allocate, a)
         self._set_status(a.get_seqs(), SequenceStatus.RUNNING)
+        table = self.manager.block_tables.get(a.get_seqs()[0].seq_id, [])
+        self.log.expect(TABLES, "the number of blocks in a's table", len(table), num_blocks)
         self.log.hold(NOT_COMPUTED, not self._computed(a), "none of its blocks should count as computed", "some do",
                       "computed-too-early")  # fmt: skip
+        self._compare_covers(table)
         before = self._numbers(a)
         self.log.call("manager.mark_blocks_as_computed(a)", self.manager.mark_blocks_as_computed, a)
         self.log.call("manager.free(a.seqs[0])", self.manager.free, a.get_seqs()[0])
         return before, c
+
+    def _compare_covers(self, table: list[Any]) -> None:
+        """How many tokens a block's key covers, where a block says it; that they grow is seen by what is kept."""
+        covers: list[Any] = [getattr(block, "num_hashed_tokens", None) for block in table]
+        expected = [(i + 1) * self.block_size for i in range(len(table))]
+        if not all(isinstance(number, int) for number in covers) or sorted(set(covers)) != covers:
+            return
+        self.log.hold(PREFIX_LASTS, covers == expected, f"their keys should cover {expected} tokens",
+                      f"they cover {covers}", "covers-miscounted", covers=covers, expected=expected)  # fmt: skip
 
     def _numbers(self, group: SequenceGroup) -> list[Any]:
         table: list[Any] = self.log.ask(
@@ -666,6 +682,11 @@ def _is_number(entry: Any) -> bool:
 
 def _history(setup: Setup, *operations: Operation) -> History:
     return History(setup, operations)
+
+
+def _sizes(rng: random.Random) -> Setup:
+    """Now and then a pool in which a prompt can come back."""
+    return sizes(rng.choice((1, 2, 3)), 4, caching=True) if rng.random() < 0.2 else random_sizes(rng)
 
 
 def _a_pool(rng: random.Random) -> Setup:
@@ -860,6 +881,8 @@ STEPS = (
             "and the block that holds it stands elsewhere in your table.",
             "prefix-goes-first": "Tell the allocator how many tokens each key covers, (i + 1) times the block size: "
             "without it a prompt's beginning is given away before its end, and {found} of 2 blocks were found again.",
+            "covers-miscounted": "A key covers the tokens from the start of the sequence to the end of its block: "
+            "{expected} for the blocks of this prompt, and yours told the allocator {covers}.",
             "computed-too-early": "A block that has just been taken holds nothing yet: it is marked as computed by "
             "`mark_blocks_as_computed`, when the step that computes it has been scheduled.",
             "half-done": "All or nothing ({required} blocks needed, {free} free): look before you take the first one, "
@@ -909,6 +932,6 @@ STEPS = (
             _history(sizes(2, 4, caching=True), ("allocate", COMES_BACK)),
             _history(sizes(2, 4, caching=True), ("allocate", REFUSED_BETWEEN)),
         ),
-        setups=random_sizes,
+        setups=_sizes,
     ),
 )
