@@ -16,7 +16,7 @@ from learners import ROOT
 collect_ignore_glob = ["conftest.py"]  # as a module with examples: there is more than one of this name
 
 COMMAND = [sys.executable, "-W", "error::SyntaxWarning", "-m", "refimpl", "checks", "--json", "--proof"]
-LIMIT = 400  # seconds
+LIMIT = 600  # seconds
 
 
 @pytest.fixture(scope="session", autouse=True)

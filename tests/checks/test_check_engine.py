@@ -83,6 +83,30 @@ def test_an_untouched_stub_is_not_attempted(step: Step) -> None:
     assert f"`{step.asks_for[0]}` still ends in" in result.message
 
 
+def test_a_stub_that_the_answer_calls_is_the_one_that_is_named() -> None:
+    def locate(*args: Any) -> Any:
+        raise NotImplementedError()
+
+    def slots(table: Any, positions: Any, size: int) -> list[int]:
+        return [block.block_number * size + offset for block, offset in (locate(table, p, size) for p in positions)]
+
+    result = examine(steps()["02-slots"], slots)
+    assert (result.outcome, repr(result)) == ("not attempted", "0.0")
+    assert (
+        result.message == "This step needs `locate`, which still ends in `raise NotImplementedError()`: "
+        "write that one first."
+    )
+
+
+def test_an_error_of_the_course_s_own_is_no_stub() -> None:
+    def allocate(self: Any, *_: Any) -> Any:
+        return self.contains_block(0)  # which an allocator that keeps no contents does not answer
+
+    result = allocate_check(allocate)
+    assert result.outcome == "raised"
+    assert "at your line `return self.contains_block(0)" in result.message
+
+
 @by_step
 def test_one_of_several_answers_is_not_enough(step: Step) -> None:
     """Each answer cell that is left as it was keeps the step from passing."""
@@ -120,6 +144,10 @@ def test_points_are_the_share_of_the_properties_that_hold() -> None:
     assert result.points == round(4 * 5 / 7, 2)
 
 
+class Planted(Exception):
+    """An error that no step expects."""
+
+
 @pytest.mark.parametrize(
     ("step", "name"),
     [pytest.param(step, name, id=f"{step.exercise_id}/{name}") for step in STEPS for name in step.asks_for],
@@ -131,12 +159,12 @@ def test_a_raise_planted_in_a_good_answer_is_found(step: Step, name: str) -> Non
 
     def planted(*args: Any) -> Any:
         answer(*args)
-        raise KeyError("planted")
+        raise Planted("here")
 
     result = examine(step, subject(step, **{name: planted}))
     assert result.outcome == "raised"
-    assert "KeyError: 'planted', at your line `raise KeyError(\"planted\")`." in result.message
-    assert result.trace[-1].endswith("# raised KeyError")
+    assert 'Planted: here, at your line `raise Planted("here")`.' in result.message
+    assert result.trace[-1].endswith("# raised Planted")
     assert result.points < step.points
 
 
