@@ -8,7 +8,8 @@ the symptom tells.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from refimpl.block import Device
@@ -41,6 +42,7 @@ class _SwapWorld(ManagerWorld):
     a block of the CPU pool goes to somebody else.
     """
 
+    often: tuple[str, ...] = ()  # the operations that a random history has more of
     keeps_status = KEPT  # the property that a changed status breaks
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
@@ -49,12 +51,16 @@ class _SwapWorld(ManagerWorld):
         self.refusing = False  # whether the call is one that must be refused
 
     def choices(self) -> Iterable[Operation]:
-        """Those of `ManagerWorld`, and this chapter's own."""
-        yield from super().choices()
-        own = [("finish", key, i) for key, group in self.groups.items() for i in range(len(group.seqs))]
-        for operation in [*own, ("take_cpu",)]:
-            if operation[0] in self.verbs and self.possible(operation):
-                yield operation
+        """Those of `ManagerWorld` and this chapter's own, each looked at once; what the step asks for comes often."""
+        often = [operation for operation in self._all_choices() if operation[0] in self.verbs]
+        often += [operation for operation in often if operation[0] in self.often] * 3
+        possible = {operation: self.possible(operation) for operation in dict.fromkeys(often)}
+        return [operation for operation in often if possible[operation]]
+
+    def _all_choices(self) -> Iterator[Operation]:
+        yield from super()._all_choices()
+        yield from (("finish", key, i) for key, group in self.groups.items() for i in range(len(group.seqs)))
+        yield ("take_cpu",)
 
     def possible(self, operation: Operation) -> bool:
         """As a scheduler would: what it asks for has room on the GPU, and leaves from where it is."""
@@ -180,10 +186,9 @@ class _QuestionWorld(_SwapWorld):
         self._drop(facts["got"])
         if self.replaying:
             return None
-        names = {self.theories[i][0] for i in self.left}
-        for example in self.examples if len(names) > 1 else ():
+        for example in self.examples:
             self.left &= self._left_by(example)
-            names = {self.theories[i][0] for i in self.left}
+        names = {self.theories[i][0] for i in self.left}
         return next(iter(names)) if len(names) == 1 else None
 
     def _left_by(self, history: History) -> set[int]:
@@ -253,6 +258,9 @@ CAN_SWAP_OUT_EXAMPLES = (
     _history(sizes(4, 3, 2), "take_cpu", "allocate a 8 1 0", "can_swap_out a"),
     _history(sizes(4, 8, 3), "allocate a 8 2 0", "can_swap_out a", "take_cpu", "can_swap_out a"),
     _history(sizes(4, 8, 2), "allocate a 4 2 0", "can_swap_out a"),
+    _history(sizes(4, 8, 1, percent=25), "allocate a 4 1 0", "can_swap_out a"),
+    _history(sizes(4, 8, 4, percent=25), "allocate a 8 1 0", "can_swap_out a"),
+    _history(sizes(4, 8, 4, percent=25), "allocate a 12 1 0", "can_swap_out a"),
 )
 CAN_SWAP_IN_EXAMPLES = (
     _history(sizes(4, 5, 8), "allocate a 8 2 0", "swap_out a", "can_swap_in a", "allocate b 5 1 0", "can_swap_in a"),
@@ -272,6 +280,8 @@ CAN_SWAP_IN_EXAMPLES = (
     _history(sizes(4, 4, 4, percent=25), "allocate a 8 2 0", "swap_out a", "can_swap_in a"),
     _history(sizes(4, 8, 4, percent=25), "allocate a 4 1 0", "swap_out a", "allocate b 20 1 0", "can_swap_in a"),
     _history(sizes(4, 8, 1), "allocate a 4 1 0", "swap_out a", "can_swap_in a"),
+    _history(sizes(4, 1, 1), "allocate a 3 1 0", "swap_out a", "can_swap_in a"),
+    _history(sizes(4, 3, 3), "allocate a 4 1 0", "swap_out a", "allocate b 12 1 0", "can_swap_in a"),
 )
 
 
@@ -287,6 +297,10 @@ class _CanSwapOutWorld(_QuestionWorld):
         ("gpu-pool-asked", lambda account, group: _distinct(account, group) <= account.free(GPU)),
         ("all-cpu-blocks-counted", lambda account, group: _distinct(account, group) <= account.total[CPU]),
         ("one-must-stay-free", lambda account, group: _distinct(account, group) < account.free(CPU)),
+        (
+            "watermark-kept",
+            lambda account, group: _distinct(account, group) <= account.free(CPU) - account.watermark_blocks,
+        ),
         (
             "next-token-counted",
             lambda account, group: _distinct(account, group) + group.num_unfinished_seqs() <= account.free(CPU),
@@ -314,6 +328,11 @@ def _asking(required: Callable[[Account, SequenceGroup], int]) -> Theory:
 
 def _required(account: Account, group: SequenceGroup) -> int:
     return _distinct(account, group) + _num_swapped(group)
+
+
+def _with_full_last_blocks(account: Account, group: SequenceGroup) -> int:
+    full = sum(seq.get_len() % account.block_size == 0 for seq in group.get_seqs(SequenceStatus.SWAPPED))
+    return _distinct(account, group) + full
 
 
 def _keeping(of_all: bool, of_free: bool) -> Theory:
@@ -348,8 +367,10 @@ class _CanSwapInWorld(_QuestionWorld):
 
     question = "can_swap_in"
     verbs = ("allocate", "append_slots", "fork", "free", "finish", "swap_out", "can_swap_in")
+    often = ("swap_out", "can_swap_in")
     theories = (
         ("next-token-forgotten", _asking(_distinct)),
+        ("last-block-looked-at", _asking(_with_full_last_blocks)),
         ("one-block-for-all", _asking(lambda account, group: _distinct(account, group) + 1)),
         ("entries-counted", _asking(lambda account, group: _entries(account, group) + _num_swapped(group))),
         ("finished-counted", _asking(lambda account, group: _with_finished(account, group) + _num_swapped(group))),
@@ -363,11 +384,6 @@ class _CanSwapInWorld(_QuestionWorld):
     )
     examples = CAN_SWAP_IN_EXAMPLES
 
-    def choices(self) -> Iterable[Operation]:
-        """The question more often: requests that are swapped out are few."""
-        choices = list(super().choices())
-        return choices + [operation for operation in choices if operation[0] in ("swap_out", "can_swap_in")] * 4
-
     def fault(self, symptom: str, facts: dict[str, Any]) -> str | None:
         if symptom == "answer" and isinstance(facts["got"], bool):
             return "bool-instead-of-status"
@@ -378,19 +394,28 @@ class _MoveWorld(_SwapWorld):
     """Requests go out and, where `verbs` allow it, back and out again."""
 
     verbs: tuple[str, ...] = ("allocate", "append_slots", "fork", "free", "finish", "swap_out")
+    often = ("swap_out", "swap_in")
     move = "swap_out"  # what this step asks for
 
-    def choices(self) -> Iterable[Operation]:
-        """Swaps more often."""
-        choices = list(super().choices())
-        return choices + [operation for operation in choices if operation[0] in ("swap_out", "swap_in")] * 3
+    def possible(self, operation: Operation) -> bool:
+        """As `_SwapWorld`; not where who asks first is told to stay away although a swap would fit."""
+        if not super().possible(operation):
+            return False
+        if operation[0] not in ("swap_out", "swap_in"):
+            return True
+        group = self.groups[operation[1]]
+        if operation[0] == "swap_out":
+            asked = _distinct(self.account, group) <= self.account.free(CPU)
+        else:
+            asked = self.account.answer(_required(self.account, group)) is AllocStatus.OK
+        return asked or not self._fits(operation[0], group)
 
-    def raised(self, facts: Facts) -> tuple[type[Exception], str] | None:
-        """Where a pool is too small for every table alone, and not for what they share, ValueError tells."""
-        super().raised(facts)
-        if self.operation[0] == self.move and facts["entries"] > facts["free"]:
-            return ValueError, "sharing-lost"
-        return None
+    def _fits(self, verb: str, group: SequenceGroup) -> bool:
+        """Whether the swap can be done, by a trial on another account."""
+        source, status = self._moves(verb)
+        trial = copy.copy(self.account)
+        trial.tables = {seq_id: list(table) for seq_id, table in self.account.tables.items()}
+        return trial.swap([seq.seq_id for seq in group.get_seqs(status)], _other(source)) is not None
 
     def fault(self, symptom: str, facts: Facts) -> str | None:
         """The thought behind a swap that went wrong."""
@@ -424,7 +449,9 @@ class _MoveWorld(_SwapWorld):
             return "next-block-taken" if equal(got, expected + 1) else None
         if symptom == "not-shared":
             requests = {name.partition(".")[0] for name in (facts["whose"], facts["other"])}
-            return "sharing-lost" if len(requests) == 1 else "content-key-left-behind"
+            if len(requests) == 2:
+                return "content-key-left-behind"
+            return "sharing-lost" if self._has_more_blocks(source) else None
         if symptom == "owners" and facts["whose"] in self._names_on(source):
             return "others-lose-it-too" if equal(got, 0) else None
         if symptom == "owners":
@@ -434,6 +461,12 @@ class _MoveWorld(_SwapWorld):
                 return "others-lose-it-too"
             return self._fault_of_freeing(got, source)
         return None
+
+    def _has_more_blocks(self, source: Device) -> bool:
+        """Whether the tables that have moved hold more blocks than before."""
+        seqs = [seq for seq in self.groups[self.operation[1]].seqs if self._is_on(_other(source), seq)]
+        numbers = {number for seq in seqs for number in self.manager.get_block_table(seq)}
+        return len(numbers) > len(self.account.distinct([seq.seq_id for seq in seqs]))
 
     def _fault_of_freeing(self, got: Any, source: Device) -> str | None:
         """Too few came free: none, or those only that one table had; where no table had its own, nobody can tell."""
@@ -485,7 +518,9 @@ def _fault_of_pairs(facts: Facts) -> str | None:
         return "pairs-turned-round"
     if set(got) != set(expected):
         return None
-    return "pair-for-each-entry" if len(got) > len(expected) else "order-lost"
+    if len(got) == len(expected):
+        return "order-lost"
+    return "pair-for-each-entry" if len(got) == facts["entries"] else None
 
 
 def _move_sentences(verb: str, source: str, destination: str, status: str) -> dict[str, str]:
@@ -543,6 +578,8 @@ STEPS = (
             "has {free_cpu} free, and that is enough.",
             "next-token-counted": "Nobody grows on the CPU, so nothing is added for the next token on the way out: "
             "`{group}` takes {blocks}, and the pool has {free_cpu} free.",
+            "watermark-kept": "The watermark is for the GPU, where sequences grow: on the CPU `{group}` takes "
+            "{blocks}, and all {free_cpu} that are free can be had.",
             "status-instead-of-bool": "Whether there is room has two answers, True and False, and an `AllocStatus` is "
             "always true: LATER and NEVER are for those who wait to get in.",
             "asks-by-doing": "A question moves nothing: whether there is room can be told from two numbers, and after "
@@ -612,6 +649,8 @@ STEPS = (
         misconceptions={
             "next-token-forgotten": "Who comes back needs room for the next token at once, or is thrown out again: "
             "`{group}` asks for {blocks} and {num_swapped} more, one for each SWAPPED sequence.",
+            "last-block-looked-at": "Whether a last block has room is not looked at, here as in `can_append_slots`, "
+            "since a shared one has to be copied: `{group}` asks for {blocks} and {num_swapped} more.",
             "one-block-for-all": "Each SWAPPED sequence places a token of its own in the step in which it comes back: "
             "`{group}` asks for {blocks} and {num_swapped} more, and not for 1 more.",
             "entries-counted": "A block that stands in several tables comes back once: the tables of `{group}` have "
@@ -653,7 +692,7 @@ STEPS = (
             _history(sizes(4, 5, 8), "allocate a 8 2 0", "swap_out a", "swap_in a"),
             _history(sizes(4, 2, 2), "allocate a 8 1 0", "swap_out a", "allocate b 4 1 0", "swap_in a"),
             _history(sizes(4, 6, 6), "allocate a 8 2 0", "swap_out a", "swap_in a", "swap_out a"),
-            _history(sizes(4, 4, 4), "allocate a 6 2 0", "append_slots a 0 0 1", "swap_out a", "swap_in a"),
+            _history(sizes(4, 5, 4), "allocate a 6 2 0", "append_slots a 0 0 1", "swap_out a", "swap_in a"),
             _history(sizes(4, 4, 4), "allocate a 4 2 0", "finish a 1", "swap_out a", "swap_in a"),
         ),
         setups=random_sizes,
