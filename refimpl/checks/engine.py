@@ -38,7 +38,7 @@ _NOT_THE_LEARNERS = (
 
 
 class NotAttempted(Exception):
-    """The learner's code is still the stub; `args` holds the name of the method or function."""
+    """The learner's code is still the stub, or stands on one; `args` holds the sentence that says which."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,11 +107,7 @@ def examine(step: Step, subject: Any, time_limit: float = TIME_LIMIT) -> CheckRe
         try:
             failure = sandbox.within(time_limit, lambda: _search(step, subject, log, room, time_limit))
         except NotAttempted as stub:
-            message = (
-                f"`{stub.args[0]}` still ends in `raise NotImplementedError()`: write your code in place of that "
-                f"line and run the cell."
-            )
-            return _result(step, "not attempted", message)
+            return _result(step, "not attempted", stub.args[0])
         except sandbox.OutOfTime as out_of_time:
             return _timed_out(step, log, time_limit, out_of_time.stopped, room.printed)
         except sandbox.NotYours:
@@ -131,8 +127,8 @@ def _search(step: Step, subject: Any, log: Log, room: sandbox.Room, time_limit: 
             break
         failure = _play(step, subject, setup, next_operation, log, room)
         log.histories += 1
-        if failure is not None and isinstance(failure.cause, NotImplementedError) and set(log.tally) == {RUNS}:
-            raise NotAttempted(_stub(step, failure.cause))
+        if failure is not None and set(log.tally) == {RUNS} and (stub := _stub(step, failure.cause)):
+            raise NotAttempted(stub)
         if failure is not None and (chosen is None or (failure.misconception and not chosen.misconception)):
             chosen = failure
     if chosen is None:
@@ -140,10 +136,17 @@ def _search(step: Step, subject: Any, log: Log, room: sandbox.Room, time_limit: 
     return _shrink(step, subject, chosen, log, room, start + ENOUGH_SHRINKING * time_limit)
 
 
-def _stub(step: Step, error: BaseException) -> str:
-    """Which of the functions that the step asks for has raised NotImplementedError."""
-    raised_in = traceback.extract_tb(error.__traceback__)[-1].name
-    return raised_in if raised_in in step.asks_for else step.asks_for[0]
+def _stub(step: Step, error: BaseException) -> str | None:
+    """What to say of the stub that raised this: the step's own, or one that it calls. None if it was no stub."""
+    *way, last = traceback.extract_tb(error.__traceback__)
+    if not isinstance(error, NotImplementedError) or last.filename.startswith(_NOT_THE_LEARNERS):
+        return None
+    called_by = {frame.name for frame in way if not frame.filename.startswith(_NOT_THE_LEARNERS)}
+    still = "still ends in `raise NotImplementedError()`"
+    if last.name not in step.asks_for and called_by.intersection(step.asks_for):
+        return f"This step needs `{last.name}`, which {still}: write that one first."
+    name = last.name if last.name in step.asks_for else step.asks_for[0]
+    return f"`{name}` {still}: write your code in place of that line and run the cell."
 
 
 def _histories(step: Step) -> Iterator[tuple[Setup, Callable[[World], Operation | None]]]:

@@ -99,12 +99,12 @@ def test_a_stub_that_the_answer_calls_is_the_one_that_is_named() -> None:
 
 
 def test_an_error_of_the_course_s_own_is_no_stub() -> None:
-    def allocate(self: Any, *_: Any) -> Any:
-        return self.contains_block(0)  # which an allocator that keeps no contents does not answer
+    def slots(table: Any, positions: Any, size: int) -> Any:
+        return UncachedBlockAllocator(Device.GPU, size, 2).contains_block(0)  # which it does not answer
 
-    result = allocate_check(allocate)
+    result = examine(steps()["02-slots"], slots)
     assert result.outcome == "raised"
-    assert "at your line `return self.contains_block(0)" in result.message
+    assert "at your line `return UncachedBlockAllocator(" in result.message
 
 
 @by_step
