@@ -262,10 +262,13 @@ def equal(got: Any, expected: Any) -> bool:
 
 _repr = reprlib.Repr()
 _repr.maxother = _repr.maxstring = 80
+_LARGE = 10**9
 
 
 def show(value: Any) -> str:
     """A short repr in one line, without memory addresses: the same in every run."""
+    if type(value) is int and -_LARGE < value < _LARGE:
+        return str(value)  # most of what is shown, and that often before anything is wrong
     try:
         text = str(value) if isinstance(value, Enum) else _repr.repr(value)
     except Exception as error:  # noqa: BLE001  (a learner's __repr__ may raise anything)
