@@ -248,11 +248,16 @@ class Log:
         raise Violation(name, should, but, misconception, evidence)
 
 
+_NUMPY_BOOLS = {("numpy", "bool"), ("numpy", "bool_")}  # which are no ints, as Python's own are
+
+
 def equal(got: Any, expected: Any) -> bool:
     """Equality that a learner's strange object cannot talk its way through or break out of."""
     if isinstance(expected, Enum):
         return got is expected
     try:
+        if isinstance(expected, bool) and (type(got).__module__, type(got).__name__) in _NUMPY_BOOLS:
+            return bool(got) is expected
         if isinstance(expected, int) and not isinstance(got, float):
             return int.__eq__(operator.index(got), expected)
         return bool(got == expected)

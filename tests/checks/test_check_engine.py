@@ -18,7 +18,7 @@ import refimpl
 from refimpl import Device, PhysicalTokenBlock, UncachedBlockAllocator, proof
 from refimpl.checks import CheckResult, add_to_class, check, steps
 from refimpl.checks.engine import TIME_LIMIT, examine
-from refimpl.checks.step import History, Log, Step, World
+from refimpl.checks.step import History, Log, Step, World, equal
 
 SOON = 1.0  # seconds; the time limit for answers that never return, of which most is left to a loaded machine
 
@@ -607,3 +607,10 @@ def test_a_right_number_is_right_in_any_type(kind: Any) -> None:
 def test_a_method_that_a_property_makes_is_a_method() -> None:
     made = property(lambda self: lambda block: free(self, block))
     assert examine(steps()["03-free"], allocator(free=made)).passed
+
+
+@pytest.mark.parametrize("answer", [np.bool_(True), np.int64(1), True, 1])
+def test_what_stands_for_true_is_true(answer: Any) -> None:
+    assert equal(answer, True)
+    assert not equal(answer, False)
+    assert not equal(np.bool_(False), True)
