@@ -300,19 +300,38 @@ def _needs_more(required: int, blocks: int) -> bool:
 
 
 RIGHT = _rule(_leaves_less, _leaves_less)
+OF_NEVER: dict[str, Test | None] = {
+    "later-for-never": None,
+    "watermark-not-in-never": _needs_more,
+    "never-one-too-early": _leaves_no_more,
+}
+OF_OK: dict[str, Test] = {"watermark-not-in-ok": _needs_more, "exactly-is-not-enough": _leaves_no_more}
 WRONG_RULES: dict[str, Rule] = {
-    "later-for-never": _rule(None, _leaves_less),
     "never-for-later": lambda num_tokens, free: "NEVER" if _leaves_less(_blocks(num_tokens), free) else "OK",
-    "watermark-not-in-never": _rule(_needs_more, _leaves_less),
-    "watermark-not-in-ok": _rule(_leaves_less, _needs_more),
     "watermark-nowhere": _rule(_needs_more, _needs_more),
-    "exactly-is-not-enough": _rule(_leaves_less, _leaves_no_more),
-    "never-one-too-early": _rule(_leaves_no_more, _leaves_less),
     "one-block-more": _rule(_leaves_no_more, _leaves_no_more),
     "room-for-the-next-token": _rule(_leaves_less, _leaves_less, lambda num_tokens: _blocks(num_tokens + 1)),
     "tokens-for-blocks": _rule(_leaves_less, _leaves_less, lambda num_tokens: num_tokens),
     "last-block-not-counted": _rule(_leaves_less, _leaves_less, lambda num_tokens: num_tokens // PROBE_BLOCK_SIZE),
 }
+
+
+def _wrong_rule(answers: list[str], about_never: bool) -> str | None:
+    """The wrong rule that gives these answers; of two slips the one that this answer is about."""
+    one_slip = {name: _rule(never, _leaves_less) for name, never in OF_NEVER.items()}
+    one_slip |= {name: _rule(_leaves_less, not_now) for name, not_now in OF_OK.items()}
+    for name, rule in (WRONG_RULES | one_slip).items():
+        if answers == _answers(rule):
+            return name
+    for of_never, never in OF_NEVER.items():
+        for of_ok, not_now in OF_OK.items():
+            if answers == _answers(_rule(never, not_now)):
+                return of_never if about_never else of_ok
+    return None
+
+
+def _answers(rule: Rule) -> list[str]:
+    return [rule(num_tokens, free) for num_tokens, free in PROBES]
 
 
 class _DecisionWorld(_AdmissionWorld):
@@ -371,7 +390,8 @@ class _DecisionWorld(_AdmissionWorld):
         answers = self._series()
         if answers == _answers(RIGHT):
             return self._wrong_count(got, facts)
-        return next((name for name, rule in WRONG_RULES.items() if answers == _answers(rule)), None)
+        expected = self.account.answer(facts["required"])
+        return _wrong_rule(answers, about_never=AllocStatus.NEVER in (got, expected))
 
     def _wrong_count(self, got: AllocStatus, facts: Facts) -> str | None:
         """The inequality is right, and something else was counted."""
@@ -414,10 +434,6 @@ class _DecisionWorld(_AdmissionWorld):
         except Exception:  # noqa: BLE001  (a learner's class may raise anything, and this only looks for a name)
             return []
         return answers
-
-
-def _answers(rule: Rule) -> list[str]:
-    return [rule(num_tokens, free) for num_tokens, free in PROBES]
 
 
 def _without_the_learners(manager: Any) -> Callable[[SequenceGroup], None]:
