@@ -77,17 +77,11 @@ class _BlockWorld(World):
             self._refuse(*arguments)
         self._check_all(used)
 
-    def _construct(self, *arguments: Any) -> Any:
-        """A block; every class has an `__init__`, so one that is still to come has to be noticed here."""
-        if self.block_class.__init__ is object.__init__ and self.block_class.__new__ is object.__new__:
-            raise TypeError("the class has no `__init__` of its own yet; run the cell that defines it")
-        return self.block_class(*arguments)
-
     def _make(self, name: str, *arguments: Any) -> None:
         device, number, size, block_hash, num_hashed_tokens = (*arguments, -1, 0)[:5]
         block = self.log.call(
             f"{name} = {_call(arguments)}",
-            self._construct,
+            self.block_class,
             *arguments,
             raises=(ValueError, "size-refused" if number else "number-zero-refused"),
             size=size,
@@ -153,7 +147,7 @@ class _BlockWorld(World):
         self.log.refuse(
             REFUSES,
             _call(arguments),
-            self._construct,
+            self.block_class,
             *arguments,
             returned="negative-number-accepted" if number < 0 else "no-room-accepted",
             other_error="other-error",

@@ -247,10 +247,16 @@ def _unfit(step: Step, subject: Any) -> CheckResult | None:
         )
         return _result(step, "wrong", message)
     for name in (*(step.through or step.writes), *step.needs):
-        if not hasattr(subject, name):
+        if not _has_its_own(subject, name):
             message = f"`{subject.__name__}` has no method `{name}` yet; run the cell that defines it."
             return _result(step, "not attempted", message)
     return None
+
+
+def _has_its_own(subject: Any, name: str) -> bool:
+    """Whether the class has this method; the `__init__` of every class makes nothing, and `__new__` may do instead."""
+    names = ("__new__", "__init__") if name == "__init__" else (name,)
+    return any(getattr(subject, name, None) is not getattr(object, name, None) for name in names)
 
 
 def _kind_of(subject: Any) -> str:

@@ -191,6 +191,23 @@ def test_a_method_that_is_not_there_yet_is_named() -> None:
     assert "has no method `free` yet" in result.message
 
 
+def test_a_constructor_that_is_not_there_yet_is_named() -> None:
+    """Every class has an `__init__`, so one whose cell was never run has to be told from an answer."""
+
+    class Bare:
+        def __repr__(self) -> str:
+            return "a block"
+
+    class MadeByNew:
+        def __new__(cls, *_: Any) -> MadeByNew:
+            return object.__new__(cls)
+
+    result = examine(steps()["01-fields"], Bare)
+    assert (result.outcome, repr(result)) == ("not attempted", "0.0")
+    assert result.message == "`Bare` has no method `__init__` yet; run the cell that defines it."
+    assert examine(steps()["01-fields"], MadeByNew).misconception == "field-left-out"
+
+
 def test_a_given_method_that_is_missing_is_named() -> None:
     class Bare:
         def allocate(self) -> None: ...
