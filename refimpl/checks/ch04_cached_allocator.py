@@ -8,9 +8,9 @@ number of a new block and of what stands in the learner's dictionaries they know
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, takewhile
 from numbers import Integral
 from typing import Any
 
@@ -19,10 +19,36 @@ from refimpl.block import Device, PhysicalTokenBlock
 from refimpl.block_manager import BlockSpaceManager
 from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, equal, show
 from refimpl.evictor import LRUEvictor, PlainEvictor
-from refimpl.prefix_hash import PrefixKeys
+from refimpl.prefix_hash import NO_PREFIX, PrefixKeys
 from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
 
 Tokens = tuple[int, ...]
+Numbers = list[int]
+_Extra = tuple[Hashable, ...]
+
+VERBS = {
+    "append": "append_slots",
+    "mark": "mark_blocks_as_computed",
+    "hits": "get_common_computed_block_ids",
+}
+
+
+NINE = "1 2 3 4 5 6 7 8 9"  # tokens
+
+
+def _history(setup: Setup, *operations: str) -> History:
+    """Operations such as "add a 3 4": the verb, the key of a thing, and numbers or the keys of other things."""
+    words = (operation.split() for operation in operations)
+    return History(setup, tuple((VERBS.get(verb, verb), *map(_argument, rest)) for verb, *rest in words))
+
+
+def _argument(word: str) -> int | str:
+    return int(word) if word.isdigit() else word
+
+
+def _count(number: int, thing: str) -> str:
+    return f"1 {thing}" if number == 1 else f"{number} {thing}s"
+
 
 A_KEY_EACH = "every block has a key, the partial last one too"
 SAME_KEY = "equal tokens from position 0 on have equal keys"
@@ -40,10 +66,15 @@ class _Keyed:
     """A block that has been given a key: the tokens up to its end, and where it was met."""
 
     tokens: Tokens
-    extra: tuple[Hashable, ...]
+    extra: _Extra
     index: int
     call: Tokens  # all tokens of the call
     size: int  # of a block
+
+    @property
+    def content(self) -> tuple[Tokens, _Extra]:
+        """What the key has to stand for."""
+        return self.tokens, self.extra
 
     @property
     def own(self) -> Tokens:
@@ -62,19 +93,19 @@ class _KeysWorld(World):
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         self.log, self.block_size = log, setup["block_size"]
         self.names = Names()
-        self.seen: list[tuple[Tokens, tuple[Hashable, ...]]] = []
-        self.key_of: dict[tuple[Tokens, tuple[Hashable, ...]], tuple[Any, _Keyed]] = {}
+        self.seen: list[Tokens] = []
+        self.key_of: dict[tuple[Tokens, _Extra], tuple[Any, _Keyed]] = {}
         self.given_for: dict[Any, _Keyed] = {}  # the learner's key -> the block that has it
         self.keys = log.call("keys = PrefixKeys()", subject)
 
     def choices(self) -> Iterable[Operation]:
         new = self.names.new_key()
-        starts = {(), *(tokens for tokens, _ in self.seen[-4:])}
+        starts = {(), *self.seen[-4:]}
         longer = {start + piece for start in starts for piece in PIECES if len(start + piece) <= MOST_TOKENS}
-        shorter = {tokens[:-1] for tokens, _ in self.seen[-4:]}
+        shorter = {tokens[:-1] for tokens in self.seen[-4:]}
         for tokens in sorted(longer | shorter):
             yield "of_tokens", new, tokens, ()
-        for tokens, _ in self.seen[-3:]:
+        for tokens in self.seen[-3:]:
             yield from (("of_tokens", new, tokens, extra) for extra in ((), ("adapter",), (1,), (1, 2)))
 
     def possible(self, operation: Operation) -> bool:
@@ -89,77 +120,57 @@ class _KeysWorld(World):
         got = self.log.call(line, self.keys.of_tokens, passed, self.block_size, *([extra] if extra else []))
         self.log.expect(TOKENS_KEPT, "the list of tokens", passed, list(tokens))
         for index, block_key in enumerate(self._check_count(got, tokens, extra)):
-            end = min((index + 1) * self.block_size, len(tokens))
-            self._check_key(block_key, _Keyed(tokens[:end], extra, index, tokens, self.block_size))
-        self.seen.append((tokens, extra))
+            block = _Keyed(tokens[: (index + 1) * self.block_size], extra, index, tokens, self.block_size)
+            self._check_key(block_key, block)
+        self.seen.append(tokens)
 
-    def _check_count(self, got: Any, tokens: Tokens, extra: tuple[Hashable, ...]) -> list[Any]:
+    def _check_count(self, got: Any, tokens: Tokens, extra: _Extra) -> list[Any]:
         """The keys as a list, one a block."""
-        starts = range(0, len(tokens), self.block_size)
-        should = f"it should return a list of {_count(len(starts), 'key')}"
-        listed = hasattr(got, "__iter__") and not isinstance(got, str | bytes)
-        misconception = "keys-not-returned" if got is None else None
-        self.log.hold(A_KEY_EACH, listed, should, f"it returned {show(got)}", misconception)
+        blocks = len(range(0, len(tokens), self.block_size))
+        should = f"it should return a list of {_count(blocks, 'key')}"
+        listed = hasattr(got, "__iter__") and not isinstance(got, str | bytes | Set | Mapping)
+        thought = "keys-not-returned" if got is None else None
+        self.log.hold(A_KEY_EACH, listed, should, f"it returned {show(got)}", thought)
         keys = list(got)
-        misconception = "partial-block-left-out" if len(keys) == len(tokens) // self.block_size else None
+        thought = "partial-block-left-out" if len(keys) == len(tokens) // self.block_size else None
         if extra and len(keys) == len(range(0, len(tokens) + len(extra), self.block_size)):
-            misconception = "extra-keys-pass-for-tokens"
-        self.log.hold(
-            A_KEY_EACH,
-            len(keys) == len(starts),
-            should,
-            f"it returned {len(keys)}",
-            misconception,
-            tokens=list(tokens),
-            bare=list(tokens),
-            extras=extra,
-            joined=[*extra, *tokens],
-            size=self.block_size,
-            blocks=_count(len(starts), "block"),
-            keys=_count(len(keys), "key"),
-        )
+            thought = "extra-keys-pass-for-tokens"
+        evidence = {"tokens": list(tokens), "size": self.block_size, **_joined(tokens, extra)}
+        evidence |= {"blocks": _count(blocks, "block"), "keys": _count(len(keys), "key")}
+        self.log.hold(A_KEY_EACH, len(keys) == blocks, should, f"it returned {len(keys)}", thought, **evidence)
         return keys
 
     def _check_key(self, key: Any, block: _Keyed) -> None:
-        try:
-            hash(key)
-        except TypeError:
-            self.log.hold(A_KEY_EACH, False, "a key should be hashable", f"it is {show(key)}")
-        content = block.tokens, block.extra
-        if content in self.key_of:
-            known_key, known = self.key_of[content]
-            anew = known.call == block.call or not self._same_again(known, known_key)
-            self.log.hold(
-                SAME_KEY,
-                equal(key, known_key),
-                f"block {block.index} should have the key that {list(block.tokens)} had before",
-                "it has another",
-                "every-call-anew" if anew else "what-follows-counts",
-                tokens=list(block.tokens),
-                one=list(known.call),
-                other=list(block.call),
-                number=_count(len(block.tokens), "token"),
-            )
+        self.log.hold(A_KEY_EACH, _is_hashable(key), "a key should be hashable", f"it is {show(key)}")
+        if block.content in self.key_of:
+            self._check_same(key, block, *self.key_of[block.content])
             return
         clash = self.given_for.get(key)
-        property_of_it = OTHER_KEY if clash is None or clash.extra == block.extra else EXTRA_KEYS
+        about_extra = block.extra if clash is None else clash.extra != block.extra
         self.log.hold(
-            property_of_it,
+            EXTRA_KEYS if about_extra else OTHER_KEY,
             clash is None,
             f"block {block.index} should have a new key",
-            f"it has that of {list(clash.tokens) if clash else None}",
-            _clash(clash, block, self._first_differs(clash, block)) if clash else None,
-            one=list(clash.tokens if clash else ()),
-            other=list(block.tokens),
-            extra=show(clash.extra if clash else ()),
-            other_extra=show(block.extra),
-            number=block.index,
-            **_joined(clash or block, block),
+            f"it has that of {list(clash.tokens)}" if clash else "",
+            self._clash(clash, block) if clash else None,
+            **(_clash_evidence(clash, block) if clash else {}),
         )
-        if any(other.extra != block.extra for _, other in self.key_of.values()):
-            self.log.hold(EXTRA_KEYS, True, "", "")
-        self.key_of[content] = key, block
+        self.key_of[block.content] = key, block
         self.given_for[key] = block
+
+    def _check_same(self, key: Any, block: _Keyed, known_key: Any, known: _Keyed) -> None:
+        anew = known.call == block.call or not self._same_again(known, known_key)
+        self.log.hold(
+            SAME_KEY,
+            equal(key, known_key),
+            f"block {block.index} should have the key that {list(block.tokens)} had before",
+            "it has another",
+            "every-call-anew" if anew else "what-follows-counts",
+            tokens=list(block.tokens),
+            one=list(known.call),
+            other=list(block.call),
+            number=_count(len(block.tokens), "token"),
+        )
 
     def _same_again(self, known: _Keyed, known_key: Any) -> bool:
         """Whether the very same call gives the block its key once more."""
@@ -167,54 +178,66 @@ class _KeysWorld(World):
         again = self.log.ask("keys.of_tokens(…)", lambda: list(self.keys.of_tokens(known.call, known.size, *extra)))
         return equal(again[known.index] if known.index < len(again) else None, known_key)
 
-    def _first_differs(self, clash: _Keyed | None, block: _Keyed) -> bool:
+    def _clash(self, one: _Keyed, other: _Keyed) -> str | None:
+        """The misconception behind one key for two contents."""
+        if one.extra != other.extra:
+            if one.tokens == other.tokens:
+                in_one_block = one.index and self._first_differs(one, other)
+                return "extra-keys-in-one-block-only" if in_one_block else "extra-keys-forgotten"
+            return "extra-keys-pass-for-tokens" if (*one.extra, *one.tokens) == (*other.extra, *other.tokens) else None
+        if one.own == other.own and one.before != other.before:
+            if not one.before and equal(self.key_of[other.before, other.extra][0], NO_PREFIX):
+                return "number-of-no-prefix"
+            one_back = other.index == one.index > 1 and one.before[-one.size :] == other.before[-one.size :]
+            return "one-block-back" if one_back else "block-alone"
+        return _look_alike(one, other)
+
+    def _first_differs(self, one: _Keyed, other: _Keyed) -> bool:
         """Whether the first blocks of two sequences with equal later keys have keys of their own."""
-        if clash is None:
-            return False
-        firsts = [(other.tokens[: self.block_size], other.extra) for other in (clash, block)]
+        firsts = [(block.tokens[: self.block_size], block.extra) for block in (one, other)]
         keys = [self.key_of[first][0] for first in firsts if first in self.key_of]
         return len(keys) == 2 and not equal(*keys)
 
 
-def _clash(one: _Keyed, other: _Keyed, first_differs: bool) -> str | None:
-    """The misconception behind one key for two contents."""
-    if one.extra != other.extra:
-        if one.tokens == other.tokens:
-            return "extra-keys-in-one-block-only" if first_differs and one.index else "extra-keys-forgotten"
-        return "extra-keys-pass-for-tokens" if (*one.extra, *one.tokens) == (*other.extra, *other.tokens) else None
-    if one.own == other.own and one.before != other.before:
-        size = other.size
-        one_back = other.index == one.index > 1 and one.before[-size:] == other.before[-size:]
-        return "one-block-back" if one_back else "block-alone"
-    if len(one.own) == len(other.own) and one.own[:-1] == other.own[:-1] and one.before == other.before:
-        pair = {one.own[-1], other.own[-1]}
-        if pair == {0, MERSENNE}:
+def _is_hashable(key: Any) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
+
+
+def _joined(tokens: Tokens, extra: _Extra) -> dict[str, Any]:
+    """What a block with extra keys looks like when those pass for tokens."""
+    return {"bare": list(tokens), "extras": extra, "joined": [*extra, *tokens]}
+
+
+def _clash_evidence(one: _Keyed, other: _Keyed) -> dict[str, Any]:
+    """What the sentences about one key for two contents may speak of."""
+    more_extra = max(one, other, key=lambda block: len(block.extra))
+    evidence = {"one": list(one.tokens), "other": list(other.tokens), "number": other.index}
+    evidence |= {"extra": show(one.extra), "other_extra": show(other.extra), "before": list(other.before)}
+    return evidence | _joined(more_extra.tokens, more_extra.extra)
+
+
+def _look_alike(one: _Keyed, other: _Keyed) -> str:
+    """In what two texts that differ in their last block, or as a whole, are the same."""
+    shorter, longer = sorted((one.tokens, other.tokens), key=len)
+    same_low_byte = [token % 256 for token in shorter] == [token % 256 for token in longer]
+    if one.before == other.before and len(shorter) == len(longer) and shorter[:-1] == longer[:-1]:
+        if {shorter[-1], longer[-1]} == {0, MERSENNE}:
             return "hash-alone"
-        return "cut-to-8-bits" if len({token % 256 for token in pair}) == 1 else "last-token-left-out"
-    return _look_alike(one.tokens, other.tokens)
-
-
-def _joined(one: _Keyed, other: _Keyed) -> dict[str, Any]:
-    """Of two blocks the one with more extra keys, and what it looks like when those pass for tokens."""
-    block = max(one, other, key=lambda block: len(block.extra))
-    return {"bare": list(block.tokens), "extras": block.extra, "joined": [*block.extra, *block.tokens]}
-
-
-def _look_alike(one: Tokens, other: Tokens) -> str:
-    """In what two different texts are the same."""
-    shorter, longer = sorted((one, other), key=len)
+        return "cut-to-8-bits" if same_low_byte else "last-token-left-out"
     if longer == shorter + (0,) * (len(longer) - len(shorter)):
         return "padding-is-a-token"
-    if "".join(map(str, one)) == "".join(map(str, other)):
+    if "".join(map(str, shorter)) == "".join(map(str, longer)):
         return "joined-as-text"
-    if sorted(one) == sorted(other):
+    if sorted(shorter) == sorted(longer):
         return "order-lost"
-    if [token % 256 for token in one] == [token % 256 for token in other]:
-        return "cut-to-8-bits"
-    return "number-given-twice"
+    return "cut-to-8-bits" if same_low_byte else "number-given-twice"
 
 
-def _keys_history(block_size: int, *sequences: Tokens | tuple[Tokens, tuple[Hashable, ...]]) -> History:
+def _keys_history(block_size: int, *sequences: Tokens | tuple[Tokens, _Extra]) -> History:
     operations: list[Operation] = []
     for number, sequence in enumerate(sequences):
         tokens, extra = sequence if sequence and isinstance(sequence[0], tuple) else (sequence, ())
@@ -226,24 +249,33 @@ OLDEST = "the block whose last use is longest ago goes first"
 TAIL = "among equally old blocks the one that covers most tokens goes first"
 FIRST_FREED = "among those the one freed first goes first"
 A_VICTIM = "evict returns a block that is here"
-IS_GONE = "the victim is here no longer"
+IS_GONE = "the victim is here no longer, and nobody's yet"
 NOT_COMPUTED = "the victim no longer counts as computed"
 OTHERS_STAY = "all other blocks stay as they are"
 NONE_LEFT = "an empty evictor refuses with ValueError"
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """A free block of the account: what its place in the order depends on."""
+@dataclass(slots=True, eq=False)
+class _Content:
+    """One block's content in the account."""
 
-    stamp: int
+    key: int | None  # None for an anonymous one
     hashed: int
-    turn: int
+    number: int = -1
+    stamp: int = -1
+    computed: bool = False
+    owners: int = 0
+    turn: int = 0  # of being freed
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Smallest goes first."""
+        """Smallest is given up first."""
         return self.stamp, -self.hashed, self.turn
+
+    @property
+    def said(self) -> str:
+        """The content in words."""
+        return "no key" if self.key is None else f"key {self.key}"
 
 
 class _EvictorWorld(World):
@@ -252,7 +284,7 @@ class _EvictorWorld(World):
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         self.log, self.names, self.turn = log, Names(), 0
         self.blocks: dict[str, PhysicalTokenBlock] = {}
-        self.waiting: dict[str, _Waiting] = {}
+        self.waiting: dict[str, _Content] = {}
         self.evictor = log.call("evictor = LRUEvictor()", subject)
 
     def choices(self) -> Iterable[Operation]:
@@ -278,67 +310,63 @@ class _EvictorWorld(World):
         elif self.waiting:
             self._evict()
         else:
-            self.log.refuse(
-                NONE_LEFT,
-                "evictor.evict()",
-                self.evictor.evict,
-                returned="empty-answers",
-                other_error="empty-other-error",
-            )
+            thoughts = {"returned": "empty-answers", "other_error": "empty-other-error"}
+            self.log.refuse(NONE_LEFT, "evictor.evict()", self.evictor.evict, **thoughts)
         self._check_others()
 
     def _add(self, key: Hashable, stamp: int, hashed: int) -> None:
         name = self.names[key] if key in self.names else self.names.add(key)
-        if name not in self.blocks:
-            number = len(self.blocks)
-            self.blocks[name] = PhysicalTokenBlock(Device.GPU, number, 4, block_hash=f"key of {name}")
-        block = self.blocks[name]
-        block.last_accessed, block.num_hashed_tokens, block.computed = stamp, hashed, True
+        block = self.blocks.setdefault(name, PhysicalTokenBlock(Device.GPU, len(self.blocks), 4))
+        block.block_hash, block.computed = _key_of(name), True
+        block.last_accessed, block.num_hashed_tokens = stamp, hashed
         self.turn += 1
-        self.waiting[name] = _Waiting(stamp, hashed, self.turn)
+        self.waiting[name] = _Content(None, hashed, stamp=stamp, turn=self.turn)
         line = f"evictor.add({name})    # last_accessed {stamp}, num_hashed_tokens {hashed}"
         self.log.call(line, self.evictor.add, block)
 
     def _remove(self, name: str) -> None:
         del self.waiting[name]
-        got = self.log.call(f"evictor.remove({name}.block_hash)", self.evictor.remove, self.blocks[name].block_hash)
+        got = self.log.call(f"evictor.remove({name}.block_hash)", self.evictor.remove, _key_of(name))
         self.log.hold(OTHERS_STAY, got is self.blocks[name], f"it should return `{name}`", f"it returned {show(got)}")
 
     def _evict(self) -> None:
         expected = min(self.waiting, key=lambda name: self.waiting[name].rank)
         refusal = (ValueError, "refuses-too-early")
         here = _count(len(self.waiting), "block")
-        got = self.log.call("evictor.evict()", self.evictor.evict, raises=refusal, here=here)
-        victim = self._named(got)
-        a, b = self.waiting[expected], self.waiting[victim]
-        named = {"victim": victim, "right": expected, "stamp": b.stamp, "right_stamp": a.stamp}
-        named |= {"hashed": b.hashed, "right_hashed": a.hashed}
-        should, but = f"it should be `{expected}`", f"it is `{victim}`"
-        others = len(self.waiting) > 1
-        if others:
-            self.log.hold(OLDEST, b.stamp == a.stamp, should, but, self._age_fault(victim), **named)
-            self.log.hold(TAIL, b.hashed == a.hashed, should, but, self._tail_fault(victim, a.stamp), **named)
-            self.log.hold(FIRST_FREED, victim == expected, should, but, "equals-in-the-wrong-order", **named)
+        victim = self._named(self.log.call("evictor.evict()", self.evictor.evict, raises=refusal, here=here))
+        self._check_order(expected, victim)
         del self.waiting[victim]
-        block = self.blocks[victim]
-        is_here = self._is_here(victim)
         should, but = f"`{victim}` should not be in the evictor", "it still is"
-        self.log.hold(IS_GONE, not is_here, should, but, "still-here", victim=victim)
+        self.log.hold(IS_GONE, not self._is_here(victim), should, but, "still-here", victim=victim)
+        block = self.blocks[victim]
+        self.log.expect(IS_GONE, f"{victim}.ref_count", block.ref_count, 0)
         self.log.expect(NOT_COMPUTED, f"{victim}.computed", block.computed, False, "still-computed", victim=victim)
 
     def _named(self, got: Any) -> str:
         """The name of the block that was returned."""
         name = next((name for name in self.waiting if self.blocks[name] is got), None)
-        misconception = "victim-not-returned" if got is None else None
-        if any(equal(got, block.block_hash) or equal(got, block.block_number) for block in self.blocks.values()):
-            misconception = "key-instead-of-block"
+        thought = "victim-not-returned" if got is None else None
+        if any(equal(got, _key_of(name)) or equal(got, block.block_number) for name, block in self.blocks.items()):
+            thought = "key-instead-of-block"
         should, but = "it should return one of the blocks that are here", f"it returned {show(got)}"
-        self.log.hold(A_VICTIM, name is not None, should, but, misconception, got=show(got))
+        self.log.hold(A_VICTIM, name is not None, should, but, thought, got=show(got))
         return str(name)
 
+    def _check_order(self, expected: str, victim: str) -> None:
+        if len(self.waiting) == 1:
+            return
+        a, b = self.waiting[expected], self.waiting[victim]
+        evidence = {"victim": victim, "stamp": b.stamp, "hashed": b.hashed}
+        evidence |= {"right": expected, "right_stamp": a.stamp, "right_hashed": a.hashed}
+        for name, holds, thought in (
+            (OLDEST, b.stamp == a.stamp, self._age_fault(victim)),
+            (TAIL, b.hashed == a.hashed, self._tail_fault(victim, a.stamp)),
+            (FIRST_FREED, b is a, "equals-in-the-wrong-order"),
+        ):
+            self.log.hold(name, holds, f"it should be `{expected}`", f"it is `{victim}`", thought, **evidence)
+
     def _is_here(self, name: str) -> bool:
-        key = self.blocks[name].block_hash
-        return self.log.ask(f"{name}.block_hash in evictor", lambda: key in self.evictor) is True
+        return self.log.ask(f"{name}.block_hash in evictor", lambda: _key_of(name) in self.evictor) is True
 
     def _age_fault(self, victim: str) -> str | None:
         """Why a block went that is younger than another; None where several thoughts lead to it."""
@@ -368,17 +396,14 @@ class _EvictorWorld(World):
         self.log.expect(OTHERS_STAY, "the number of blocks in it", number, len(self.waiting))
         for name, waiting in self.waiting.items():
             block = self.blocks[name]
-            is_here = self._is_here(name)
-            self.log.hold(OTHERS_STAY, is_here, f"`{name}` should still be in the evictor", "it is not")
+            self.log.hold(OTHERS_STAY, self._is_here(name), f"`{name}` should still be in the evictor", "it is not")
             now = (block.last_accessed, block.num_hashed_tokens, block.computed)
             what = f"what `{name}` says of itself (last_accessed, num_hashed_tokens, computed)"
             self.log.expect(OTHERS_STAY, what, now, (waiting.stamp, waiting.hashed, True))
 
 
-def _evictor_history(*blocks: tuple[int, int], evictions: int = 1) -> History:
-    """Blocks of these stamps and lengths are freed in this order, and the first victims asked for."""
-    adds: list[Operation] = [("add", number, stamp, hashed) for number, (stamp, hashed) in enumerate(blocks)]
-    return History({}, (*adds, *[("evict",)] * evictions))
+def _key_of(name: str) -> str:
+    return f"key of {name}"
 
 
 A_BLOCK = "returns a block of this pool"
@@ -399,37 +424,12 @@ SECOND_LIFE = "what was freed can be had again, or is given up in its turn"
 DOUBLE_FREE = "a block without an owner is refused with ValueError"
 STILL_ALLOCATES = "allocate goes on as 04-allocate asked"
 
-
-@dataclass(slots=True, eq=False)
-class _Content:
-    """One block's content in the account."""
-
-    key: int | None  # None for an anonymous one
-    hashed: int
-    number: int = -1
-    stamp: int = -1
-    computed: bool = False
-    owners: int = 0
-    turn: int = 0  # of being freed
-
-    @property
-    def rank(self) -> tuple[int, int, int]:
-        """Smallest is given up first."""
-        return self.stamp, -self.hashed, self.turn
-
-    @property
-    def said(self) -> str:
-        """The content in words."""
-        return "no key" if self.key is None else f"key {self.key}"
+ALLOCATES = A_BLOCK, HIT_LIVE, HIT_FREED, NEW_FIRST, LRU_GOES, LABELLED, NEVER_SHARED, FOUND, FREE_COUNT, EMPTY_REFUSES
 
 
 class _CacheWorld(World):
     """An allocator beside an account of contents. What `allocate` returned is called a, b, c … in that order."""
 
-    a_block, hit_live, new_first = A_BLOCK, HIT_LIVE, NEW_FIRST
-    hit_freed, lru_goes, labelled = HIT_FREED, LRU_GOES, LABELLED
-    never_shared, found, free_count = NEVER_SHARED, FOUND, FREE_COUNT
-    empty_refuses = EMPTY_REFUSES
     keys: tuple[int, ...] = (1, 2, 3, 4, 0)
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
@@ -441,21 +441,34 @@ class _CacheWorld(World):
         self.free: list[_Content] = []
         self.asked_for: list[int] = []  # content keys, each once
         self.names, self.turn = Names(), 0
-        self.allocator = log.call(
-            f"allocator = CachedBlockAllocator(Device.{self.device.name}, block_size={self.block_size}, "
-            f"num_blocks={self.total})",
-            self._fitted(subject),
-            self.device,
-            self.block_size,
-            self.total,
-        )
+        line = f"CachedBlockAllocator(Device.{self.device.name}, block_size={self.block_size}, num_blocks={self.total})"
+        sizes = self.device, self.block_size, self.total
+        self.allocator = log.call(f"allocator = {line}", self._fitted(subject), *sizes)
 
     def _fitted(self, subject: Any) -> Any:
         return subject
 
+    def _named(self, name: str) -> str:
+        """The property of this step under which another step's property is compared."""
+        return name
+
     def _thought(self, misconception: str | None) -> str | None:
         """What is behind the symptom, where another step's answer may be."""
         return misconception
+
+    def _hold(self, prop: str, holds: bool, should: str, but: str, thought: str | None, /, **evidence: Any) -> None:
+        evidence |= {"blocks": _count(self.total, "block")}
+        self.log.hold(self._named(prop), holds, should, but, thought, **evidence)
+
+    def _expect(self, prop: str, what: str, got: Any, should: Any, thought: str | None = None, /, **more: Any) -> None:
+        evidence = {"got": show(got), "expected": show(should), "changed": what, **more}
+        self.log.expect(self._named(prop), what, got, should, self._thought(thought), **evidence)
+
+    def _field(self, prop: str, name: str, what: str, should: Any, thought: str | None = None, /, **more: Any) -> None:
+        """Property `prop`: what the block called `name` says of itself."""
+        block, content = (self.held | self.let_go)[name]
+        more |= {"name": name, "what": what, "key": content.said, "changed": f"`{name}.{what}`"}
+        self._expect(prop, f"{name}.{what}", getattr(block, what), should, thought, **more)
 
     @property
     def num_free(self) -> int:
@@ -496,203 +509,125 @@ class _CacheWorld(World):
             block.computed = content.computed = True
             self.log.note(f"{name}.computed = True")
 
-    def _allocate(self, key: Hashable, content_key: int | None) -> None:
-        hashed = 0 if content_key is None else self.block_size * (1 + content_key % 3)
-        arguments = () if content_key is None else (content_key, hashed)
+    def _allocate(self, key: Hashable, content_key: int | None = None) -> None:
+        wanted = _Content(content_key, 0 if content_key is None else self.block_size * (1 + content_key % 3))
+        arguments = () if content_key is None else (content_key, wanted.hashed)
         call = f"allocator.allocate({', '.join(map(str, arguments))})"
         if content_key is not None and content_key not in self.asked_for:
             self.asked_for.append(content_key)
-        live = next((c for c in self.live if content_key is not None and c.key == content_key), None)
-        freed = next((c for c in self.free if content_key is not None and c.key == content_key), None)
+        live, freed = self._of_key(self.live, content_key), self._of_key(self.free, content_key)
+        blocks, exist = _count(self.total, "block"), len(self.live) + len(self.free)
         if live is None and freed is None and not self.num_free:
-            self._refused(call, arguments)
+            thoughts = {"returned": "empty-pool-answers", "other_error": "empty-pool-other-error"}
+            refused = self._named(EMPTY_REFUSES)
+            self.log.refuse(refused, call, self.allocator.allocate, *arguments, **thoughts, blocks=blocks)
+            self._check_unchanged()
             return
         name = self.names.add(key)
-        exist = len(self.live) + len(self.free)
         refusal = "full-pool-refuses-a-hit" if live else "refuses-too-early" if exist < self.total else "never-evicts"
-        block = self.log.call(
-            f"{name} = {call}",
-            self.allocator.allocate,
-            *arguments,
-            raises=None if freed else (ValueError, refusal),
-            key=content_key,
-            blocks=_count(self.total, "block"),
-            free=self.num_free,
-        )
+        raises = None if freed else (ValueError, refusal)
+        evidence = {"key": content_key, "blocks": blocks, "free": self.num_free}
+        line = f"{name} = {call}"
+        block = self.log.call(line, self.allocator.allocate, *arguments, raises=raises, **evidence)
         self._check_block(block)
         if live is not None:
             self._hit_live(name, block, live)
         elif freed is not None:
             self._hit_freed(name, block, freed)
         else:
-            self._miss(name, block, _Content(content_key, hashed), exist)
+            self._miss(name, block, wanted, exist)
         self._check_everything(name)
 
-    def _refused(self, call: str, arguments: tuple[int, ...]) -> None:
-        self.log.refuse(
-            self.empty_refuses,
-            call,
-            self.allocator.allocate,
-            *arguments,
-            returned="empty-pool-answers",
-            other_error="empty-pool-other-error",
-            blocks=_count(self.total, "block"),
-        )
-        self._check_unchanged()
+    def _of_key(self, contents: list[_Content], key: int | None) -> _Content | None:
+        return next((content for content in contents if key is not None and content.key == key), None)
 
     def _check_block(self, block: Any) -> None:
         fields = ("device", "block_number", "block_size", "ref_count", "computed", "last_accessed")
         fits = all(hasattr(block, name) for name in (*fields, "block_hash", "num_hashed_tokens"))
-        misconception = "block-not-returned" if block is None else None
-        should = "it should return a PhysicalTokenBlock"
-        self.log.hold(self.a_block, fits, should, f"it returned {show(block)}", misconception)
+        thought = "block-not-returned" if block is None else None
+        self._hold(A_BLOCK, fits, "it should return a PhysicalTokenBlock", f"it returned {show(block)}", thought)
         in_pool = isinstance(block.block_number, Integral) and 0 <= int(block.block_number) < self.total
-        self.log.hold(
-            self.a_block,
-            in_pool,
-            f"its block_number should be 0 or more and below {self.total}",
-            f"it is {show(block.block_number)}",
-            "made-up-block",
-            number=show(block.block_number),
-            blocks=_count(self.total, "block"),
-        )
-        self.log.expect(self.a_block, "its device", block.device, self.device)
-        self.log.expect(self.a_block, "its block_size", block.block_size, self.block_size)
+        should = f"its block_number should be 0 or more and below {self.total}"
+        number = show(block.block_number)
+        self._hold(A_BLOCK, in_pool, should, f"it is {number}", "made-up-block", number=number)
+        self._expect(A_BLOCK, "its device", block.device, self.device)
+        self._expect(A_BLOCK, "its block_size", block.block_size, self.block_size)
+
+    def _holder(self, content: _Content | None) -> str | None:
+        """One of those who hold this content."""
+        return next((name for name, (_, held) in self.held.items() if held is content), None)
 
     def _hit_live(self, name: str, block: Any, content: _Content) -> None:
-        holder = next(other for other, (_, held) in self.held.items() if held is content)
-        self.log.hold(
-            self.hit_live,
-            equal(block.block_number, content.number),
-            f"it should be block {content.number}, which `{holder}` is",
-            f"it is block {block.block_number}",
-            "zero-is-no-key" if content.key == 0 else self._filed(content, "live-key-new-block"),
-            key=content.key,
-            holder=holder,
-            number=content.number,
-            got=block.block_number,
-        )
+        holder = self._holder(content)
+        thought = "zero-is-no-key" if content.key == 0 else "live-key-new-block"
+        if content.key and not equal(block.block_number, content.number) and not self._contains(content.key):
+            thought = "not-filed"
+        self._check_hit(HIT_LIVE, block, content, f"`{holder}` is", thought, holder=holder)
         content.owners += 1
         self.held[name] = block, content
-        self.log.expect(
-            self.hit_live,
-            f"{name}.ref_count",
-            block.ref_count,
-            content.owners,
-            "live-hit-not-counted" if equal(block.ref_count, content.owners - 1) else None,
-            name=name,
-            owners=_count(content.owners, "owner"),
-            got=show(block.ref_count),
-        )
-
-    def _filed(self, content: _Content, misconception: str) -> str:
-        """The misconception, unless the key of this live block was never written down."""
-        found = self.log.ask(f"allocator.contains_block({content.key})", lambda: self._contains(content.key))
-        return misconception if found else "not-filed"
+        owners, one_less = _count(content.owners, "owner"), equal(block.ref_count, content.owners - 1)
+        thoughts = "live-hit-not-counted" if one_less else None
+        self._field(HIT_LIVE, name, "ref_count", content.owners, thoughts, owners=owners)
 
     def _hit_freed(self, name: str, block: Any, content: _Content) -> None:
-        self.log.hold(
-            self.hit_freed,
-            equal(block.block_number, content.number),
-            f"it should be block {content.number}, which was freed with this key",
-            f"it is block {block.block_number}",
-            "zero-is-no-key" if content.key == 0 else "freed-not-found",
-            key=content.key,
-            number=content.number,
-            got=block.block_number,
-        )
+        thought = "zero-is-no-key" if content.key == 0 else "freed-not-found"
+        self._check_hit(HIT_FREED, block, content, "was freed with this key", thought)
         self.free.remove(content)
-        self.live.append(content)
-        content.owners = 1
-        self.held[name] = block, content
-        self._check_one_owner(self.hit_freed, name, block)
-        for what, kept in (("computed", content.computed), ("last_accessed", content.stamp)):
-            self.log.expect(
-                self.hit_freed,
-                f"{name}.{what}",
-                getattr(block, what),
-                kept,
-                "taken-back-as-new",
-                name=name,
-                what=what,
-                kept=kept,
-                got=show(getattr(block, what)),
-            )
+        self._take(HIT_FREED, name, block, content)
+        self._field(HIT_FREED, name, "computed", content.computed, "taken-back-as-new")
+        self._field(HIT_FREED, name, "last_accessed", content.stamp, "taken-back-as-new")
         self._check_free_count("hit-stays-in-evictor", name)
+
+    def _check_hit(self, name: str, block: Any, content: _Content, which: str, thought: str, **evidence: Any) -> None:
+        number, got = content.number, block.block_number
+        evidence |= {"key": content.key, "number": number, "got": got}
+        should, but = f"it should be block {number}, which {which}", f"it is block {got}"
+        self._hold(name, equal(got, number), should, but, thought, **evidence)
 
     def _miss(self, name: str, block: Any, content: _Content, exist: int) -> None:
         self._check_not_shared(name, block, content)
         freed = next((c for c in self.free if equal(block.block_number, c.number)), None)
+        evidence = {"number": block.block_number, "other": freed.said if freed else ""}
+        but = f"it is block {block.block_number}"
         if exist < self.total:
-            self.log.hold(
-                self.new_first,
-                freed is None,
-                "it should be a block that has never been used",
-                f"it is block {block.block_number}, where the content of {freed.said if freed else ''} was kept",
-                "evicts-before-all-exist",
-                number=block.block_number,
-                key=freed.said if freed else "",
-                unused=_count(self.total - exist, "block"),
-            )
+            should = "it should be a block that has never been used"
+            but += f", where the content of {evidence['other']} was kept"
+            evidence |= {"key": evidence["other"], "unused": _count(self.total - exist, "block")}
+            self._hold(NEW_FIRST, freed is None, should, but, "evicts-before-all-exist", **evidence)
         else:
             victim = min(self.free, key=lambda c: c.rank)
-            self.log.hold(
-                self.lru_goes,
-                freed is victim,
-                f"it should be block {victim.number}, the least recently used",
-                f"it is block {block.block_number}",
-                "any-free-block-will-do" if freed else None,
-                number=block.block_number,
-                right=victim.number,
-                key=victim.said,
-                other=freed.said if freed else "",
-            )
+            should = f"it should be block {victim.number}, the least recently used"
+            thought = "any-free-block-will-do" if freed else None
+            evidence |= {"right": victim.number, "key": victim.said}
+            self._hold(LRU_GOES, freed is victim, should, but, thought, **evidence)
             self.free.remove(victim)
-        content.number, content.owners = int(block.block_number), 1
-        self.live.append(content)
-        self.held[name] = block, content
-        self._check_one_owner(self.labelled, name, block)
-        self._check_label(name, block, content)
+        content.number = int(block.block_number)
+        self._take(LABELLED, name, block, content)
+        if content.key is not None:
+            thought = "keeps-another-key" if content.key else "zero-is-no-key"
+            self._field(LABELLED, name, "block_hash", content.key, thought)
+        self._field(LABELLED, name, "num_hashed_tokens", content.hashed, "keeps-another-length")
+        self._field(LABELLED, name, "computed", False, "computed-survives")
+        self._field(LABELLED, name, "last_accessed", -1, "keeps-an-old-stamp")
         self._check_free_count("creation-not-counted" if exist < self.total else None, name)
 
     def _check_not_shared(self, name: str, block: Any, content: _Content) -> None:
         twin = next((c for c in self.live if equal(block.block_number, c.number)), None)
-        misconception = "given-out-twice"
-        if twin is not None and equal(block.ref_count, twin.owners + 1):
-            both_anonymous = twin.key is None and content.key is None
-            misconception = "none-is-a-key" if both_anonymous else "anonymous-key-collides"
-        if twin is not None and twin.key is not None and content.key is not None:
-            misconception = "given-out-twice"
-        holder = next((other for other, (_, held) in self.held.items() if held is twin), None)
-        self.log.hold(
-            self.never_shared,
-            twin is None,
-            "it should be a block that nobody has",
-            f"it is block {block.block_number}, which `{holder}` still is",
-            misconception,
-            name=name,
-            number=block.block_number,
-            other=holder,
-            key=content.said,
-            other_key=twin.said if twin else "",
-        )
+        thought = "given-out-twice"
+        if twin is not None and equal(block.ref_count, twin.owners + 1) and None in (twin.key, content.key):
+            thought = "none-is-a-key" if twin.key == content.key else "anonymous-key-collides"
+        holder = self._holder(twin)
+        but = f"it is block {block.block_number}, which `{holder}` still is"
+        evidence = {"name": name, "number": block.block_number, "other": holder, "key": content.said}
+        evidence |= {"other_key": twin.said if twin else ""}
+        self._hold(NEVER_SHARED, twin is None, "it should be a block that nobody has", but, thought, **evidence)
 
-    def _check_one_owner(self, name_of_property: str, name: str, block: Any) -> None:
-        misconception = "owner-not-counted" if equal(block.ref_count, 0) else None
-        self.log.expect(name_of_property, f"{name}.ref_count", block.ref_count, 1, misconception, name=name)
-
-    def _check_label(self, name: str, block: Any, content: _Content) -> None:
-        labels = [
-            ("num_hashed_tokens", block.num_hashed_tokens, content.hashed, "keeps-another-length"),
-            ("computed", block.computed, False, "computed-survives"),
-            ("last_accessed", block.last_accessed, -1, "keeps-an-old-stamp"),
-        ]
-        if content.key is not None:
-            thought = "keeps-another-key" if content.key else "zero-is-no-key"
-            labels.insert(0, ("block_hash", block.block_hash, content.key, thought))
-        for what, got, expected, misconception in labels:
-            evidence = {"name": name, "got": show(got), "key": content.said, "expected": show(expected)}
-            self.log.expect(self.labelled, f"{name}.{what}", got, expected, misconception, **evidence)
+    def _take(self, name_of_property: str, name: str, block: Any, content: _Content) -> None:
+        """The account of a block that has its first owner now."""
+        self.live.append(content)
+        content.owners = 1
+        self.held[name] = block, content
+        self._field(name_of_property, name, "ref_count", 1, "owner-not-counted" if equal(block.ref_count, 0) else None)
 
     def _free(self, name: str) -> None:
         """Without a comparison: 04-allocate is checked before there is a free of the learner's."""
@@ -700,7 +635,7 @@ class _CacheWorld(World):
         self.log.call(f"allocator.free({name})", self.allocator.free, block)
         self._lower(name)
 
-    def _lower(self, name: str) -> _Content:
+    def _lower(self, name: str) -> None:
         """The account of a free."""
         block, content = self.held.pop(name)
         self.let_go[name] = block, content
@@ -710,51 +645,44 @@ class _CacheWorld(World):
             content.turn = self.turn
             self.live.remove(content)
             self.free.append(content)
-        return content
 
-    def _contains(self, key: int | None) -> bool:
-        return bool(self.allocator.contains_block(key))
-
-    def _check_unchanged(self) -> None:
-        """After a refusal."""
-        for name, (block, content) in self.held.items():
-            changed = f"`{name}.ref_count`"
-            what = f"{name}.ref_count"
-            self.log.expect(
-                REFUSAL_KEEPS, what, block.ref_count, content.owners, "changed-before-refusing", changed=changed
-            )
-        what = "the number of free blocks"
-        self.log.expect(REFUSAL_KEEPS, what, self._num_free(), self.num_free, "changed-before-refusing", changed=what)
-        for key in self.asked_for:
-            self._check_found(key, REFUSAL_KEEPS, "changed-before-refusing", changed=f"what is known of key {key}")
+    def _contains(self, key: int) -> bool:
+        return bool(self.log.ask(f"allocator.contains_block({key})", lambda: self.allocator.contains_block(key)))
 
     def _num_free(self) -> Any:
         return self.log.ask("allocator.get_num_free_blocks()", self.allocator.get_num_free_blocks)
 
-    def _check_free_count(self, too_many: str | None, name: str) -> None:
-        free = self._num_free()
-        misconception = self._thought(too_many) if equal(free, self.num_free + 1) else None
-        evidence = {"name": name, "free": show(free), "expected": self.num_free}
-        self.log.expect(self.free_count, "the number of free blocks", free, self.num_free, misconception, **evidence)
+    def _check_unchanged(self) -> None:
+        """After a refusal."""
+        thought = "changed-before-refusing"
+        for name, (_, content) in self.held.items():
+            self._field(REFUSAL_KEEPS, name, "ref_count", content.owners, thought)
+        self._expect(REFUSAL_KEEPS, "the number of free blocks", self._num_free(), self.num_free, thought)
+        for key in self.asked_for:
+            self._check_found(key, REFUSAL_KEEPS, thought)
 
-    def _check_everything(self, newest: str | None = None) -> None:
-        self._check_free_count(None, newest or "")
+    def _check_free_count(self, one_too_many: str | None, name: str) -> None:
+        free = self._num_free()
+        thought = one_too_many if equal(free, self.num_free + 1) else None
+        self._expect(FREE_COUNT, "the number of free blocks", free, self.num_free, thought, name=name)
+
+    def _check_everything(self, newest: str = "") -> None:
+        self._check_free_count(None, newest)
         total = self.log.ask("allocator.get_num_total_blocks()", self.allocator.get_num_total_blocks)
-        self.log.expect(self.free_count, "the number of blocks in all", total, self.total)
-        for name, (block, content) in self.held.items():
-            self.log.expect(self.free_count, f"{name}.ref_count", block.ref_count, content.owners)
+        self._expect(FREE_COUNT, "the number of blocks in all", total, self.total)
+        for name, (_, content) in self.held.items():
+            self._field(FREE_COUNT, name, "ref_count", content.owners)
         newest_key = self.held[newest][1].key if newest in self.held else None
         for key in self.asked_for:
-            is_newest = newest_key is not None and key == newest_key
-            gone = not any(c.key == key for c in (*self.live, *self.free))
-            self._check_found(key, self.found, "not-filed" if is_newest else "old-key-still-answers" if gone else None)
+            is_known = self._of_key([*self.live, *self.free], key)
+            thought = "not-filed" if key == newest_key else None
+            self._check_found(key, FOUND, thought if is_known else "old-key-still-answers")
 
-    def _check_found(self, key: int, name_of_property: str, misconception: str | None, **evidence: Any) -> None:
-        found = self.log.ask(f"allocator.contains_block({key})", lambda: self._contains(key))
-        expected = any(c.key == key for c in (*self.live, *self.free))
-        evidence = {"key": key, **evidence}
+    def _check_found(self, key: int, name_of_property: str, thought: str | None, **evidence: Any) -> None:
+        expected = self._of_key([*self.live, *self.free], key) is not None
         what = f"contains_block({key})"
-        self.log.expect(name_of_property, what, found, expected, self._thought(misconception), **evidence)
+        evidence |= {"key": key, "changed": f"what is known of key {key}"}
+        self._expect(name_of_property, what, self._contains(key), expected, thought, **evidence)
 
 
 class _AllocateWorld(_CacheWorld):
@@ -769,9 +697,16 @@ class _AllocateWorld(_CacheWorld):
 class _FreeWorld(_CacheWorld):
     """Frees, of blocks without an owner too."""
 
-    a_block = hit_live = new_first = never_shared = found = free_count = empty_refuses = STILL_ALLOCATES
-    hit_freed = lru_goes = labelled = SECOND_LIFE
     keys = (1, 2, 3)
+
+    def _named(self, name: str) -> str:
+        if name in (HIT_FREED, LRU_GOES, LABELLED):
+            return SECOND_LIFE
+        return STILL_ALLOCATES if name in ALLOCATES else name
+
+    def _thought(self, misconception: str | None) -> str | None:
+        still_live = misconception in ("hit-stays-in-evictor", "old-key-still-answers")
+        return "still-filed-as-live" if still_live else misconception
 
     def choices(self) -> Iterable[Operation]:
         yield from super().choices()
@@ -781,27 +716,21 @@ class _FreeWorld(_CacheWorld):
         verb, key, *_ = operation
         return super().possible(operation) or (verb == "free" and key in self.names and self._is_free(self.names[key]))
 
-    def _thought(self, misconception: str | None) -> str | None:
-        still_live = misconception in ("hit-stays-in-evictor", "old-key-still-answers")
-        return "still-filed-as-live" if still_live else misconception
-
     def _is_free(self, name: str) -> bool:
         """Whether nobody holds what this name once held, and it has not been given up yet."""
         return name in self.let_go and self.let_go[name][1] in self.free
 
     def _free(self, name: str) -> None:
+        line, free = f"allocator.free({name})", self.allocator.free
         if name not in self.held:
-            self._free_again(name)
+            thoughts = {"returned": "double-free-accepted", "other_error": "double-free-other-error"}
+            self.log.refuse(DOUBLE_FREE, line, free, self.let_go[name][0], **thoughts, block=name)
+            self._field(REFUSAL_KEEPS, name, "ref_count", 0, "changed-before-refusing")
+            self._check_unchanged()
             return
         block, content = self.held[name]
-        self.log.call(
-            f"allocator.free({name})",
-            self.allocator.free,
-            block,
-            raises=(ValueError, "owner-refused"),
-            name=name,
-            owners=_count(content.owners, "owner"),
-        )
+        owners = _count(content.owners, "owner")
+        self.log.call(line, free, block, raises=(ValueError, "owner-refused"), name=name, owners=owners)
         self._lower(name)
         self._check_freed(name, block, content)
         self._check_everything()
@@ -809,49 +738,21 @@ class _FreeWorld(_CacheWorld):
     def _check_freed(self, name: str, block: Any, content: _Content) -> None:
         left, free = content.owners, self._num_free()
         owners = _count(left, "owner")
-        fault = "all-owners-taken-away" if equal(block.ref_count, 0) else None
+        thought = "all-owners-taken-away" if equal(block.ref_count, 0) else None
         if equal(block.ref_count, left + 1):
-            fault = "owner-not-taken-away"
-        evidence = {"name": name, "left": left, "owners": owners, "got": show(block.ref_count)}
-        self.log.expect(OWNERS, f"{name}.ref_count", block.ref_count, left, fault, **evidence)
-        fault = "comes-back-while-shared" if equal(free, self.num_free + 1) and left else None
+            thought = "owner-not-taken-away"
+        self._field(OWNERS, name, "ref_count", left, thought, owners=owners)
+        thought = "comes-back-while-shared" if equal(free, self.num_free + 1) and left else None
         if equal(free, self.num_free - 1) and not left:
-            fault = "never-comes-back"
+            thought = "never-comes-back"
         evidence = {"name": name, "number": content.number, "owners": owners, "s": "s" if left == 1 else ""}
-        self.log.expect(STAYS, "the number of free blocks", free, self.num_free, fault, **evidence)
+        self._expect(STAYS, "the number of free blocks", free, self.num_free, thought, **evidence)
         if content.key is not None:
             self._check_found(content.key, STAYS, "forgotten-at-once", name=name)
-        kept: list[tuple[str, Any, Any, str | None]] = [
-            ("computed", block.computed, content.computed, "forgets-computed")
-        ]
-        kept += [("last_accessed", block.last_accessed, content.stamp, "stamped-when-freed")]
-        kept += [("num_hashed_tokens", block.num_hashed_tokens, content.hashed, None)]
-        if content.key is not None:
-            kept += [("block_hash", block.block_hash, content.key, None)]
-        for what, got, expected, misconception in kept:
-            evidence = {"name": name, "got": show(got), "expected": show(expected)}
-            self.log.expect(AS_IT_WAS, f"{name}.{what}", got, expected, misconception, **evidence)
-
-    def _free_again(self, name: str) -> None:
-        self.log.refuse(
-            DOUBLE_FREE,
-            f"allocator.free({name})",
-            self.allocator.free,
-            self.let_go[name][0],
-            returned="double-free-accepted",
-            other_error="double-free-other-error",
-            block=name,
-        )
-        block = self.let_go[name][0]
-        changed = f"`{name}.ref_count`"
-        self.log.expect(
-            REFUSAL_KEEPS, f"{name}.ref_count", block.ref_count, 0, "changed-before-refusing", changed=changed
-        )
-        self._check_unchanged()
-
-    def _hit_freed(self, name: str, block: Any, content: _Content) -> None:
-        super()._hit_freed(name, block, content)
-        self.log.hold(SECOND_LIFE, True, "", "")
+            self._field(AS_IT_WAS, name, "block_hash", content.key)
+        self._field(AS_IT_WAS, name, "computed", content.computed, "forgets-computed")
+        self._field(AS_IT_WAS, name, "last_accessed", content.stamp, "stamped-when-freed")
+        self._field(AS_IT_WAS, name, "num_hashed_tokens", content.hashed)
 
 
 def _pool_sizes(rng: random.Random) -> Setup:
@@ -864,14 +765,7 @@ def _pool_sizes(rng: random.Random) -> Setup:
 
 def _pool_history(num_blocks: int, *operations: str) -> History:
     """Operations such as "allocate a 1", "allocate b" (anonymous), "free a", "use a 5", "compute a"."""
-    setup = {"num_blocks": num_blocks, "block_size": 16, "device": 1}
-    return History(setup, tuple(_pool_operation(*operation.split()) for operation in operations))
-
-
-def _pool_operation(verb: str, key: str, number: str | None = None) -> Operation:
-    if verb == "allocate":
-        return verb, key, None if number is None else int(number)
-    return (verb, key) if number is None else (verb, key, int(number))
+    return _history({"num_blocks": num_blocks, "block_size": 16, "device": 1}, *operations)
 
 
 HITS = "a sequence's hits are its leading computed blocks"
@@ -881,23 +775,23 @@ NO_TABLE = "a sequence without a block table has no hits"
 CACHING_OFF = "without prefix caching nothing counts as computed"
 ONLY_READS = "tables and free blocks stay as they are"
 
-Numbers = list[int]
+# How many blocks of a table each thought about marking takes for computed: of the full blocks, those of the prompt
+# alone, and whether the sequence is its group's first. None is all of them; "" is right.
+MARKED: dict[str, Callable[[int, int, bool], int | None]] = {
+    "": lambda full, of_prompt, first: full,
+    "last-full-block-not-marked": lambda full, of_prompt, first: max(full - 1, 0),
+    "partial-block-marked": lambda full, of_prompt, first: None,
+    "prompt-only-marked": lambda full, of_prompt, first: of_prompt,
+    "one-sequence-marked": lambda full, of_prompt, first: full if first else 0,
+}
 
 
 class _ComputedWorld(World):
     """A manager beside an account of which block numbers hold which tokens, and which of those have been computed.
 
-    `computed` holds the right account under "", and under the name of each misconception about marking what it would
-    have marked: what the learner's answer equals tells which thought was at work.
+    `computed` holds what each entry of MARKED would have marked: what the learner's answer equals tells which thought
+    was at work.
     """
-
-    marked_by = (
-        "",
-        "last-full-block-not-marked",
-        "partial-block-marked",
-        "prompt-only-marked",
-        "one-sequence-marked",
-    )
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         self.log, self.block_size, self.total = log, setup["block_size"], setup["num_gpu_blocks"]
@@ -908,17 +802,12 @@ class _ComputedWorld(World):
         self.group_of: dict[str, tuple[str, SequenceGroup]] = {}
         self.tables: dict[str, Numbers] = {}  # name -> block numbers, while it has a table
         self.tokens_in: dict[int, Tokens] = {}  # block number -> the tokens up to its end
-        self.computed: dict[str, set[int]] = {thought: set() for thought in self.marked_by}
-        self.manager = log.call(
-            f"manager = BlockSpaceManager({self.block_size}, {self.total}, 0, enable_caching={self.caching})"
-            f"    # {_count(self.total, 'block')} of {_count(self.block_size, 'token')}",
-            subject,
-            self.block_size,
-            self.total,
-            0,
-            0.01,  # of so few blocks it reserves none
-            self.caching,
-        )
+        self.computed: dict[str, set[int]] = {thought: set() for thought in MARKED}
+        line = f"BlockSpaceManager({self.block_size}, {self.total}, 0, enable_caching={self.caching})"
+        sizes = f"{_count(self.total, 'block')} of {_count(self.block_size, 'token')}"
+        watermark = 0.01  # of so few blocks it reserves none
+        arguments = self.block_size, self.total, 0, watermark, self.caching
+        self.manager = log.call(f"manager = {line}    # {sizes}", subject, *arguments)
 
     @property
     def num_free(self) -> int:
@@ -933,18 +822,19 @@ class _ComputedWorld(World):
         starts = {(1,), (1, 2), (1, 2, 3, 4), (5, 6), (1, 2, 7)}
         starts |= {(*self.seqs[name].get_token_ids(), 8) for name in self.tables}
         starts |= {tuple(self.seqs[name].get_token_ids()) for name in list(self.seqs)[-3:]}
-        yield from (("allocate", new, tokens) for tokens in sorted(starts))
+        yield from (("allocate", new, *tokens) for tokens in sorted(starts))
         for key in [key for key, name in self.names.items() if name in self.tables]:
             yield from [("append_slots", key, 3), ("append_slots", key, 4), ("free", key), ("fork", new, key)]
             yield from [("mark_blocks_as_computed", key)] * 3
             yield from [("get_common_computed_block_ids", key)] * 2
+            yield "forget", key, 0
         keys = [key for key, _ in self.names.items()]
         yield from (("get_common_computed_block_ids", *pair) for pair in list(combinations(keys, 2))[-4:])
 
     def possible(self, operation: Operation) -> bool:
         verb, key, *arguments = operation
         if verb == "allocate":
-            fits = len(range(0, len(arguments[0]), self.block_size)) <= self.num_free
+            fits = len(range(0, len(arguments), self.block_size)) <= self.num_free
             return key not in self.names and fits
         if verb == "fork":
             return key not in self.names and arguments[0] in self.names and self.names[arguments[0]] in self.tables
@@ -952,22 +842,22 @@ class _ComputedWorld(World):
             return all(other in self.names for other in (key, *arguments))
         if key not in self.names or (verb == "append_slots" and not self.num_free):
             return False
+        if verb == "forget":
+            return self._marked(self.names[key])[arguments[0] :][:1] == [True]
         return verb == "mark_blocks_as_computed" or self.names[key] in self.tables
 
     def perform(self, operation: Operation) -> None:
         verb, key, *arguments = operation
-        if verb == "allocate":
-            self._allocate(self.names.add(key), *arguments)
+        if verb == "get_common_computed_block_ids":
+            self._common([self.names[other] for other in (key, *arguments)])
+        elif verb == "allocate":
+            self._allocate(self.names.add(key), tuple(arguments))
         elif verb == "fork":
             self._fork(self.names[arguments[0]], self.names.add(key))
-        elif verb == "append_slots":
-            self._append(self.names[key], *arguments)
-        elif verb == "free":
-            self._free(self.names[key])
-        elif verb == "mark_blocks_as_computed":
-            self._mark(self.names[key])
         else:
-            self._common([self.names[other] for other in (key, *arguments)])
+            acts: dict[str, Callable[..., None]] = {"append_slots": self._append, "free": self._free}
+            acts |= {"mark_blocks_as_computed": self._mark, "forget": self._forget}
+            acts[verb](self.names[key], *arguments)
 
     def _allocate(self, name: str, tokens: Tokens) -> None:
         seq = Sequence(len(self.seqs), tokens, self.block_size)
@@ -1000,6 +890,22 @@ class _ComputedWorld(World):
         self.log.call(f"manager.free({name})", self.manager.free, self.seqs[name])
         del self.tables[name]
 
+    def _forget(self, name: str, index: int) -> None:
+        """A block's content is gone, as if the cache had given it up and somebody asked for the text again."""
+        self.manager.block_tables[self.seqs[name].seq_id][index].computed = False
+        self._discard(self.tables[name][index])
+        self.log.note(f"manager.block_tables[{name}.seq_id][{index}].computed = False")
+
+    def _marked(self, name: str) -> list[bool]:
+        """The flags of a table's blocks; none in a design that keeps no such tables."""
+        tables = getattr(self.manager, "block_tables", None)
+        blocks = tables.get(self.seqs[name].seq_id, []) if isinstance(tables, dict) else []
+        return [bool(block.computed) for block in blocks if hasattr(block, "computed")]
+
+    def _discard(self, number: int) -> None:
+        for computed in self.computed.values():
+            computed.discard(number)
+
     def _read_tables(self) -> None:
         """A block that holds other tokens than before has not been computed."""
         for name in self.tables:
@@ -1012,66 +918,56 @@ class _ComputedWorld(World):
                 self.tokens_in[number] = content
                 grown_in_place = before == content[: len(before)] and len(before) > index * self.block_size
                 if not grown_in_place:
-                    for computed in self.computed.values():
-                        computed.discard(number)
+                    self._discard(number)
 
     def _mark(self, name: str) -> None:
         group_name, group = self.group_of[name]
         family = [other for other, (other_group, _) in self.group_of.items() if other_group == group_name]
-        without = [other for other in family if other not in self.tables]
-        self.log.call(
-            f"manager.mark_blocks_as_computed({group_name})",
-            self.manager.mark_blocks_as_computed,
-            group,
-            raises=(KeyError, "table-taken-for-granted") if without else None,
-            name=without[0] if without else "",
-        )
+        line = f"manager.mark_blocks_as_computed({group_name})"
+        self.log.call(line, self.manager.mark_blocks_as_computed, group, **self._without_table(family))
         for other in family:
             table, seq = self.tables.get(other, []), self.seqs[other]
-            full = seq.get_len() // self.block_size
-            for thought, numbers in (
-                ("", table[:full]),
-                ("last-full-block-not-marked", table[: max(full - 1, 0)]),
-                ("partial-block-marked", table),
-                ("prompt-only-marked", table[: seq.get_prompt_len() // self.block_size]),
-                ("one-sequence-marked", table[:full] if other == family[0] else []),
-            ):
-                self.computed[thought].update(numbers)
+            of_prompt, full = seq.get_prompt_len() // self.block_size, seq.get_len() // self.block_size
+            for thought, marked in MARKED.items():
+                self.computed[thought].update(table[: marked(full, of_prompt, other == family[0])])
+            if not self.caching:
+                should, but, did = f"no block of {other} should be marked", "one is", "marks a block"
+                marked_none = not any(self._marked(other))
+                self.log.hold(CACHING_OFF, marked_none, should, but, "counts-without-caching", did=did)
         if self.asked:
             self._check_only_reads()
 
-    def _common(self, names: list[str]) -> None:
+    def _without_table(self, names: list[str]) -> dict[str, Any]:
+        """What an error tells where one of these sequences has no block table."""
         without = [name for name in names if name not in self.tables]
-        got = self.log.call(
-            f"manager.get_common_computed_block_ids([{', '.join(names)}])",
-            self.manager.get_common_computed_block_ids,
-            [self.seqs[name] for name in names],
-            raises=(KeyError, "table-taken-for-granted") if without else None,
-            name=without[0] if without else "",
-        )
+        return {"raises": (KeyError, "table-taken-for-granted"), "name": without[0]} if without else {}
+
+    def _common(self, names: list[str]) -> None:
+        line, ask = f"manager.get_common_computed_block_ids([{', '.join(names)}])", self.manager
+        seqs = [self.seqs[name] for name in names]
+        got = self.log.call(line, ask.get_common_computed_block_ids, seqs, **self._without_table(names))
         self.asked = True
         hits = [self._hits(name) for name in names]
         expected = _common_prefix(hits) if self.caching else []
         numbers = list(got) if isinstance(got, list | tuple) else None
+        seen = show([getattr(item, "block_number", item) for item in got] if isinstance(got, list) else got)
+        block = next((number for number in numbers or [] if number not in expected), "")
+        evidence = {"names": " and ".join(names), "first": names[0], "block": block, "expected": expected, "got": seen}
+        evidence["did"] = f"returned {seen}"
         self.log.hold(
-            self._property(names, without, expected),
+            self._property(names, expected),
             numbers is not None and len(numbers) == len(expected) and all(map(equal, numbers, expected)),
             f"it should return {expected}",
-            f"it returned {self._seen(got)}",
+            f"it returned {seen}",
             self._fault(got, numbers, names, hits, expected),
-            names=" and ".join(names),
-            first=names[0],
-            expected=expected,
-            got=self._seen(got),
-            tokens=[self.seqs[name].get_token_ids() for name in names][0],
-            block=next((number for number in numbers or [] if number not in expected), ""),
+            **evidence,
         )
         self._check_only_reads()
 
-    def _property(self, names: list[str], without: list[str], expected: Numbers) -> str:
+    def _property(self, names: list[str], expected: Numbers) -> str:
         if not self.caching:
             return CACHING_OFF
-        if without:
+        if any(name not in self.tables for name in names):
             return NO_TABLE
         if len(names) > 1:
             return COMMON
@@ -1080,12 +976,7 @@ class _ComputedWorld(World):
     def _hits(self, name: str, thought: str = "", last_too: bool = False) -> Numbers:
         """The leading computed blocks of a table by one of the accounts."""
         table = self.tables.get(name, [])
-        found: Numbers = []
-        for number in table if last_too else table[:-1]:
-            if number not in self.computed[thought]:
-                break
-            found.append(number)
-        return found
+        return list(takewhile(self.computed[thought].__contains__, table if last_too else table[:-1]))
 
     def _fault(
         self, got: Any, numbers: list[Any] | None, names: list[str], hits: list[Numbers], expected: Numbers
@@ -1099,11 +990,7 @@ class _ComputedWorld(World):
             return "counts-without-caching"
         if numbers and all(hasattr(block, "block_number") for block in numbers):
             return "blocks-instead-of-numbers"
-        predicted = {
-            thought: _common_prefix([self._hits(name, thought) for name in names])
-            for thought in self.marked_by
-            if thought
-        }
+        predicted = {thought: _common_prefix([self._hits(name, thought) for name in names]) for thought in MARKED}
         predicted |= {
             "last-block-counts": _common_prefix([self._hits(name, last_too=True) for name in names]),
             "one-sequence-speaks-for-all": hits[0],
@@ -1112,9 +999,19 @@ class _ComputedWorld(World):
             "order-lost": sorted(expected),
         }
         explains = [thought for thought, answer in predicted.items() if answer != expected and answer == numbers]
-        if len(explains) != 1 or (explains[0] in self.marked_by and not numbers and not self._marks_at_all()):
+        if not explains and numbers in self._beyond_a_gap(names):
+            return "beyond-a-gap"
+        if len(explains) != 1 or (explains[0] in MARKED and not numbers and not self._marks_at_all()):
             return None
         return explains[0]
+
+    def _beyond_a_gap(self, names: list[str]) -> list[Numbers]:
+        """What is found by who leaves out a block that is not computed, or looks for the last one that is."""
+        tables = [self.tables.get(name, [])[:-1] for name in names]
+        computed = [[number for number in table if number in self.computed[""]] for table in tables]
+        ends = [1 + table.index(found[-1]) if found else 0 for table, found in zip(tables, computed, strict=True)]
+        up_to = [table[:end] for table, end in zip(tables, ends, strict=True)]
+        return [_common_prefix(computed), _common_prefix(up_to)]
 
     def _marks_at_all(self) -> bool:
         """Whether a single prompt of two full blocks is marked and found: asked when this history is over."""
@@ -1129,9 +1026,6 @@ class _ComputedWorld(World):
         found = self.manager.get_common_computed_block_ids([seq])
         return isinstance(found, list | tuple) and len(found) > 0
 
-    def _seen(self, got: Any) -> str:
-        return show([getattr(item, "block_number", item) for item in got] if isinstance(got, list) else got)
-
     def _check_only_reads(self) -> None:
         for name, table in self.tables.items():
             now = self.manager.get_block_table(self.seqs[name])
@@ -1142,12 +1036,8 @@ class _ComputedWorld(World):
 
 def _common_prefix(lists: list[Numbers]) -> Numbers:
     """What all lists begin with."""
-    found: Numbers = []
-    for index, number in enumerate(lists[0] if lists else []):
-        if any(len(other) <= index or other[index] != number for other in lists):
-            break
-        found.append(number)
-    return found
+    columns = zip(*lists, strict=False)
+    return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
 
 
 def _manager_sizes(rng: random.Random) -> Setup:
@@ -1158,21 +1048,10 @@ def _manager_sizes(rng: random.Random) -> Setup:
     }
 
 
-def _manager_history(block_size: int, *operations: Operation, caching: bool = True, num_gpu_blocks: int = 8) -> History:
+def _manager_history(block_size: int, *operations: str, caching: bool = True, num_gpu_blocks: int = 8) -> History:
+    """Operations such as "allocate a 1 2 3", "append a 4", "mark a", "hits a b", "fork b a", "forget a 0"."""
     setup = {"block_size": block_size, "num_gpu_blocks": num_gpu_blocks, "caching": 1 if caching else 2}
-    return History(setup, operations)
-
-
-def _mark(key: Hashable) -> Operation:
-    return "mark_blocks_as_computed", key
-
-
-def _hits_of(*keys: Hashable) -> Operation:
-    return ("get_common_computed_block_ids", *keys)
-
-
-def _count(number: int, thing: str) -> str:
-    return f"1 {thing}" if number == 1 else f"{number} {thing}s"
+    return _history(setup, *operations)
 
 
 STEPS = (
@@ -1192,6 +1071,8 @@ STEPS = (
             "equal blocks behind different ones, and yours gave both the same key.",
             "one-block-back": "One block back is not far enough, since {one} and {other} differ before that: chain the "
             "key of the block before, which stands for everything up to there.",
+            "number-of-no-prefix": "The number that says no prefix is taken: yours made it the key of {before}, so the "
+            "block behind {before} looks like the first block of a text.",
             "partial-block-left-out": "A partial last block has content too, the tokens that it holds: {tokens} is "
             "{blocks} of {size}, and yours returned {keys}.",
             "padding-is-a-token": "An empty slot is no token, and token 0 is one: {one} and {other} are different "
@@ -1277,12 +1158,12 @@ STEPS = (
         },
         world=_EvictorWorld,
         examples=(
-            _evictor_history((3, 4), (1, 4), (5, 4), (2, 4)),
-            _evictor_history((7, 8), (7, 12), (7, 4), (7, 8)),
-            _evictor_history((1, 4), (2, 8), (2, 4), evictions=3),
-            _evictor_history((2, 8), (2, 8), (2, 8), evictions=3),
-            _evictor_history((5, 4), evictions=2),
-            History({}, (("add", 0, 3, 4), ("add", 1, 2, 4), ("remove", 0), ("add", 0, 1, 4), ("evict",))),
+            _history({}, "add a 3 4", "add b 1 4", "add c 5 4", "add d 2 4", "evict"),
+            _history({}, "add a 7 8", "add b 7 12", "add c 7 4", "add d 7 8", "evict"),
+            _history({}, "add a 1 4", "add b 2 8", "add c 2 4", *["evict"] * 3),
+            _history({}, "add a 2 8", "add b 2 8", "add c 2 8", *["evict"] * 3),
+            _history({}, "add a 5 4", "evict", "evict"),
+            _history({}, "add a 3 4", "add b 2 4", "remove a", "add a 1 4", "evict"),
         ),
         setups=lambda rng: {},
     ),
@@ -1295,19 +1176,7 @@ STEPS = (
         through=("allocate",),
         needs=("free", "contains_block", "get_num_free_blocks", "get_num_total_blocks"),
         reference=(CachedBlockAllocator.allocate, CachedBlockAllocator._new_block),
-        properties=(
-            A_BLOCK,
-            HIT_LIVE,
-            HIT_FREED,
-            NEW_FIRST,
-            LRU_GOES,
-            LABELLED,
-            NEVER_SHARED,
-            FOUND,
-            FREE_COUNT,
-            EMPTY_REFUSES,
-            REFUSAL_KEEPS,
-        ),
+        properties=(*ALLOCATES, REFUSAL_KEEPS),
         misconceptions={
             "block-not-returned": "Whoever calls `allocate` must learn which block it got: yours returned None.",
             "made-up-block": "This pool has {blocks}, numbered from 0, and no more may be created: yours handed out "
@@ -1315,7 +1184,7 @@ STEPS = (
             "given-out-twice": "A block that has an owner is not free: you handed out block {number} for {key} while "
             "`{other}` still is that block.",
             "creation-not-counted": "A block that has been created is one less to create: `{name}` went out, "
-            "which leaves {expected} free and not {free}, and its number would go out once more.",
+            "which leaves {expected} free and not {got}, and its number would go out once more.",
             "live-key-new-block": "Same content, same block: `{holder}` holds key {key} in block {number}, and yours "
             "handed out block {got} for the same key.",
             "live-hit-not-counted": "A hit is one owner more: `{name}` has {owners} now and its count says {got}, so "
@@ -1327,9 +1196,9 @@ STEPS = (
             "freed-not-found": "A freed block is still a hit: key {key} was waiting in block {number}, computed "
             "perhaps, and yours handed out block {got}.",
             "hit-stays-in-evictor": "A block that is taken back is free no longer: `{name}` has an owner, and the "
-            "free count is {free} where {expected} is right, so it could be given up while in use.",
+            "free count is {got} where {expected} is right, so it could be given up while in use.",
             "taken-back-as-new": "A hit takes a block back as it was, which is what it is good for: "
-            "`{name}.{what}` was {kept} and is {got}.",
+            "`{name}.{what}` was {expected} and is {got}.",
             "evicts-before-all-exist": "No content is given up while there are blocks that nobody has used: {unused} "
             "did not exist yet, and yours took block {number} from {key}.",
             "any-free-block-will-do": "Which free block goes is no longer all the same: {key} in block {right} is the "
@@ -1402,7 +1271,7 @@ STEPS = (
             "stamped-when-freed": "To free a block is not to use it: `{name}.last_accessed` was {expected} and yours "
             "made it {got}.",
             "owner-not-taken-away": "`free` is one owner letting go, so the count falls by one: `{name}.ref_count` "
-            "must be {left} now, and yours is still {got}.",
+            "must be {expected} now, and yours is still {got}.",
             "all-owners-taken-away": "`free` speaks for one owner and not for all of them: `{name}` still has "
             "{owners}, and its count says 0.",
             "owner-refused": "Every owner may let go: `{name}` had {owners}, and your `free` raised ValueError.",
@@ -1443,6 +1312,8 @@ STEPS = (
             "over the whole sequence, so that {names} finds {expected} and not {got}.",
             "one-sequence-marked": "Every sequence of the group has computed its blocks, not the first alone: "
             "{names} should find {expected}, and finds {got}.",
+            "beyond-a-gap": "Hits end at the first block that is not computed, since attention needs every key and "
+            "value before a token: {names} should find {expected}, and finds {got}.",
             "table-taken-for-granted": "A sequence may have no block table, when it has finished or has not started: "
             "`{name}` has none, so it has no blocks, and that is no error.",
             "one-sequence-speaks-for-all": "Common is what every sequence has: yours returned {got}, the hits of "
@@ -1458,61 +1329,23 @@ STEPS = (
             "hits-not-returned": "The caller wants the list of block numbers, {expected}, and yours returned None.",
             "order-lost": "The order is the order of the text: the blocks of {names} are {expected} from the front, "
             "and yours returned {got}.",
-            "counts-without-caching": "Without prefix caching no block is ever found again, so nothing is saved: "
-            "return [] when `enable_caching` is False, and yours returned {got}.",
+            "counts-without-caching": "Without prefix caching no block is ever found again, so nothing is marked and "
+            "nothing is a hit: `enable_caching` is False, and yours {did}.",
         },
         world=_ComputedWorld,
         examples=(
-            _manager_history(
-                4, ("allocate", 0, (*range(1, 10),)), _mark(0), ("allocate", 1, (*range(1, 10),)), _hits_of(1)
-            ),
-            _manager_history(
-                4, ("allocate", 0, (*range(1, 9),)), _mark(0), ("allocate", 1, (*range(1, 9),)), _hits_of(1)
-            ),
-            _manager_history(
-                2,
-                ("allocate", 0, (1, 2, 3)),
-                _mark(0),
-                ("append_slots", 0, 4),
-                ("allocate", 1, (1, 2, 3, 4, 5)),
-                _hits_of(1),
-            ),
-            _manager_history(
-                1,
-                ("allocate", 0, (1,)),
-                ("append_slots", 0, 2),
-                ("append_slots", 0, 3),
-                _mark(0),
-                ("allocate", 1, (1, 2, 3, 4)),
-                _hits_of(1),
-            ),
-            _manager_history(
-                1,
-                ("allocate", 0, (1, 2)),
-                ("fork", 1, 0),
-                ("free", 0),
-                _mark(0),
-                ("allocate", 2, (1, 2, 5)),
-                _hits_of(2),
-            ),
-            _manager_history(
-                2, ("allocate", 0, (1, 2, 3, 4, 5)), ("allocate", 1, (1, 2, 7)), _mark(0), _mark(1), _hits_of(0, 1)
-            ),
-            _manager_history(
-                2, ("allocate", 0, (1, 2, 3, 4, 5)), ("allocate", 1, (7, 8, 9)), _mark(0), _mark(1), _hits_of(0, 1)
-            ),
-            _manager_history(2, ("allocate", 0, (1, 2, 3, 4, 5)), ("allocate", 1, (7, 8, 9)), _mark(0), _hits_of(1, 0)),
-            _manager_history(
-                1,
-                ("allocate", 0, (1, 2, 3)),
-                ("free", 0),
-                ("allocate", 1, (7, 8, 9)),
-                _mark(1),
-                _hits_of(1),
-                num_gpu_blocks=3,
-            ),
-            _manager_history(2, ("allocate", 0, (1, 2, 3, 4, 5)), _mark(0), _hits_of(0), caching=False),
-            _manager_history(2, ("allocate", 0, (1, 2, 3)), _mark(0), ("free", 0), _mark(0), _hits_of(0)),
+            _manager_history(4, f"allocate a {NINE}", "mark a", f"allocate b {NINE}", "hits b"),
+            _manager_history(4, f"allocate a {NINE[:-2]}", "mark a", f"allocate b {NINE[:-2]}", "hits b"),
+            _manager_history(2, "allocate a 1 2 3", "mark a", "append a 4", "allocate b 1 2 3 4 5", "hits b"),
+            _manager_history(1, "allocate a 1", "append a 2", "append a 3", "mark a", "allocate b 1 2 3 4", "hits b"),
+            _manager_history(1, "allocate a 1 2", "fork b a", "free a", "mark a", "allocate c 1 2 5", "hits c"),
+            _manager_history(2, "allocate a 1 2 3 4 5", "allocate b 1 2 7", "mark a", "mark b", "hits a b"),
+            _manager_history(2, "allocate a 1 2 3 4 5", "allocate b 7 8 9", "mark a", "mark b", "hits a b"),
+            _manager_history(2, "allocate a 1 2 3 4 5", "allocate b 7 8 9", "mark a", "hits b a"),
+            _manager_history(1, "allocate a 1 2 3", "mark a", "forget a 0", "hits a"),
+            _manager_history(1, "allocate a 1 2 3", "free a", "allocate b 7 8 9", "mark b", "hits b", num_gpu_blocks=3),
+            _manager_history(2, "allocate a 1 2 3 4 5", "mark a", "hits a", caching=False),
+            _manager_history(2, "allocate a 1 2 3", "mark a", "free a", "mark a", "hits a"),
         ),
         setups=_manager_sizes,
     ),
