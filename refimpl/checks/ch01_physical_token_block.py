@@ -52,7 +52,8 @@ class _BlockWorld(World):
         for device in Device:
             yield "__init__", new, device, number, self.block_size
             yield "__init__", new, device, 3, 1
-            yield "__init__", new, device, 3, self.block_size, f"key {number}", 16 * number
+            yield "__init__", new, device, 3, self.block_size, "a key", 16
+            yield "__init__", new, device, number, self.block_size, number, 16 * number
         if self.blocks:
             yield "__init__", new, Device.GPU, -number, self.block_size
             yield "__init__", new, Device.GPU, number, 1 - number
@@ -81,9 +82,9 @@ class _BlockWorld(World):
         device, number, size, block_hash, num_hashed_tokens = (*arguments, -1, 0)[:5]
         block = self.log.call(
             f"{name} = {_call(arguments)}",
-            self.block_class,
+            partial(_construct, self.block_class),
             *arguments,
-            raises=(ValueError, "size-refused" if number else "number-zero-refused"),
+            raises=(ValueError, self._refusal_fault(number, size)),
             size=size,
         )
         values = (device, number, size, block_hash, num_hashed_tokens)
@@ -93,6 +94,13 @@ class _BlockWorld(World):
         for field in START_VALUES:
             self._check_field(START, name, field)
         self._check_identity(name)
+
+    def _refusal_fault(self, number: int, size: int) -> str:
+        """What the refusal of a good block tells, where only the number or only the size can be the reason."""
+        if number >= size or (number == 0 and size == 1):
+            zero_was_made = any(record["block_number"] == 0 for record in self.records.values())
+            return "size-refused" if number == 0 and zero_was_made else "number or size"
+        return "size-refused" if number else "number-zero-refused"
 
     def _check_field(self, property_name: str, name: str, field: str) -> None:
         got, expected = self._read(name, field), self.records[name][field]
@@ -129,6 +137,8 @@ class _BlockWorld(World):
         block = self.blocks[name]
         for other, made_before in self.blocks.items():
             if other != name:
+                new = f"`{name}` should be a new object"
+                self.log.hold(ONE_OBJECT, made_before is not block, new, f"it is `{other}`")
                 same = self.log.ask(f"{other} == {name}", partial(operator.eq, made_before, block))
                 should = f"`{other} == {name}` should be False, because they are two objects"
                 self.log.hold(ONE_OBJECT, not equal(same, True), should, "it is True", "compared-by-looks")
@@ -147,7 +157,7 @@ class _BlockWorld(World):
         self.log.refuse(
             REFUSES,
             _call(arguments),
-            self.block_class,
+            partial(_construct, self.block_class),
             *arguments,
             returned="negative-number-accepted" if number < 0 else "no-room-accepted",
             other_error="other-error",
@@ -173,9 +183,16 @@ class _BlockWorld(World):
             self.log.hold(ONE_OBJECT, found == name, should, "it is not", "compared-by-looks")
 
 
-def _call(arguments: Iterable[Any]) -> str:
+def _construct(block_class: Any, *arguments: Any) -> Any:
+    """A block; those of the CPU name their arguments, so that names and order both count."""
+    by_name = arguments[0] is Device.CPU
+    return block_class(**dict(zip(FIELDS, arguments, strict=False))) if by_name else block_class(*arguments)
+
+
+def _call(arguments: tuple[Any, ...]) -> str:
     """The line that makes a block."""
-    said = (f"Device.{value.name}" if isinstance(value, Device) else repr(value) for value in arguments)
+    names = [f"{field}=" if arguments[0] is Device.CPU else "" for field in FIELDS]
+    said = (f"{name}{show(value)}" for name, value in zip(names, arguments, strict=False))
     return f"PhysicalTokenBlock({', '.join(said)})"
 
 
@@ -269,15 +286,17 @@ def _size_fault(got: Any, expected: int, sizes: dict[str, int], two_bytes_answer
     """The misconception behind a wrong number of bytes, where the sizes leave no doubt which one it is."""
     if got is None:
         return "nothing-returned"
+    heads = sizes["num_kv_heads"]
     answers: dict[str, tuple[float, ...]] = {
         "values-forgotten": (expected / 2,),
         "queries-cached": (expected * 3 / 2,),
         "one-token-only": (expected / sizes["block_size"],),
         "one-layer-only": (expected / sizes["num_layers"],),
-        "one-head-only": (expected / sizes["num_kv_heads"],),
+        "one-head-only": (expected / heads,),
         "numbers-not-bytes": (expected / sizes["dtype_bytes"],),
         "two-bytes-assumed": (expected * 2 / sizes["dtype_bytes"],) * two_bytes_answered,
         "bits-not-bytes": (expected * 8,),
+        "head dim shared out": (expected / heads,) * (sizes["head_dim"] % heads == 0),
         "another-unit": tuple(answer for unit in UNITS for answer in (expected / unit, expected // unit) if answer),
     }
     fitting = [name for name, values in answers.items() if any(_near(got, value, expected) for value in values)]
@@ -321,6 +340,7 @@ THOUGHTS = (
     "only-shared-blocks",
     "one-table-only",
     "one device only",
+    "first entries only",
 )
 SECOND_POOL = "_of_pool_2"  # ends the name of a block that another pool made, on a GPU and numbered from 0 as well
 
@@ -331,6 +351,7 @@ class _IdentityWorld(World):
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         self.function, self.log, self.num_blocks = subject, log, setup["num_blocks"]
         self.blocks: dict[str, PhysicalTokenBlock] = {}  # name -> block, made when a table first lists it
+        self.looks: dict[str, dict[str, Any]] = {}  # name -> its fields when it was made
         self.tables: dict[str, list[str]] = {}  # name -> the names of its blocks
         self.given: dict[str, list[PhysicalTokenBlock]] = {}  # name -> the table itself
         self.names = Names("table_")
@@ -341,6 +362,7 @@ class _IdentityWorld(World):
         new, gpu = self.names.new_key(), tuple(f"gpu_{number}" for number in range(self.num_blocks))
         for row in (gpu, gpu[::-1], gpu[:1], ("cpu_0", *gpu[1:]), (*gpu, f"gpu_0{SECOND_POOL}"), ("cpu_0",), ()):
             yield "table", new, row
+        yield "table", new, (*gpu, *gpu[:2])  # as with a window that goes round
         keys = tuple(key for key, _ in self.names.items())
         for chosen in (keys, keys[::-1], keys[-2:]):
             yield "distinct_blocks", "list", *chosen
@@ -360,10 +382,11 @@ class _IdentityWorld(World):
             self._ask(key, [self.names[argument] for argument in arguments])
 
     def _table(self, name: str, row: tuple[str, ...]) -> None:
-        for block_name in row:
+        for block_name in dict.fromkeys(row):
             if block_name not in self.blocks:
                 device, number, *_ = block_name.split("_")
                 self.blocks[block_name] = PhysicalTokenBlock(Device[device.upper()], int(number), block_size=16)
+                self.looks[block_name] = _look(self.blocks[block_name])
             self.blocks[block_name].ref_count += 1
         self.tables[name] = list(row)
         self.given[name] = [self.blocks[block_name] for block_name in row]
@@ -379,7 +402,7 @@ class _IdentityWorld(World):
                 f"distinct_blocks(table for table in {inside})",
                 self.function,
                 (table for table in given),
-                raises=(TypeError, "list-of-tables-expected"),
+                raises=(TypeError, "list-of-tables-expected") if names in self.answered else None,
             )
         rows = [self.tables[name] for name in names]
         wanted = _first_seen(name for row in rows for name in row)
@@ -390,6 +413,9 @@ class _IdentityWorld(World):
         again = "walked-twice" if form == "generator" else "earlier-calls-remembered"
         self._compare(got, wanted, rows, again if names in self.answered else None)
         if wanted:
+            handed_out = next((name for name, table in self.given.items() if table is got), None)
+            should, but = "it should return a list of its own", f"it returned `{handed_out}` itself"
+            self.log.hold(UNTOUCHED, handed_out is None, should, but, "table-handed-out", table=handed_out)
             self._check_untouched()
             self.answered.append(names)
 
@@ -428,16 +454,27 @@ class _IdentityWorld(World):
             return self._strangers_fault(got, seen, wanted)
         owners = {name: self.blocks[name].ref_count for name in wanted}
         answers = {
-            "shared-block-listed-twice": seen == listed,
+            "shared-block-listed-twice": len(seen) > len(wanted) and set(seen) == set(wanted),
             "number-is-not-identity": self._alike(seen, listed, "block_number"),
             "looks-alike": self._alike(seen, listed, "device", "block_number"),
             "shared-block-left-out": seen == [name for name in wanted if owners[name] == 1],
             "only-shared-blocks": seen == [name for name in wanted if owners[name] > 1],
-            "one-table-only": rows != [] and seen in (rows[0], rows[-1]),
+            "one-table-only": rows != [] and seen in (rows[0], rows[-1]) and len(set(seen)) == len(seen),
             "one device only": seen == [name for name in wanted if name.startswith("gpu")],
+            "first entries only": seen == _first_seen(row[0] for row in rows if row),
         }
         self.thoughts &= {name for name, fits in answers.items() if fits}
-        return next(iter(self.thoughts)) if seen and len(self.thoughts) == 1 else None
+        thought = next(iter(self.thoughts)) if len(seen) > 1 and len(self.thoughts) == 1 else None
+        by_fields = thought in ("number-is-not-identity", "looks-alike")
+        return thought if not by_fields or self._passed_by(seen, rows, wanted) else None
+
+    def _passed_by(self, seen: list[str], rows: list[list[str]], wanted: list[str]) -> bool:
+        """Whether a missing block was met and not taken: one further on in its table was, or one with its number."""
+        missing = next((name for name in wanted if name not in seen), wanted[-1])
+        further_on = wanted[wanted.index(missing) + 1 :]
+        row = next(row for row in rows if missing in row)
+        number = self.blocks[missing].block_number
+        return any(name in row or self.blocks[name].block_number == number for name in further_on if name in seen)
 
     def _alike(self, seen: list[str], listed: list[str], *fields: str) -> bool:
         """Whether the answer has one block, whichever, of those that say the same of themselves in these fields."""
@@ -463,6 +500,14 @@ class _IdentityWorld(World):
         for name, block in self.blocks.items():
             owners = sum(name in row for row in self.tables.values())
             self.log.expect(UNTOUCHED, f"{name}.ref_count", block.ref_count, owners, "owner-counted", block=name)
+            for field, was in self.looks[name].items():
+                now, evidence = getattr(block, field), {"block": name, "field": field, "was": show(was)}
+                self.log.expect(UNTOUCHED, f"{name}.{field}", now, was, "block-marked", **evidence, now=show(now))
+
+
+def _look(block: PhysicalTokenBlock) -> dict[str, Any]:
+    """What nobody but its owners has a reason to change."""
+    return {field: getattr(block, field) for field in (*FIELDS, "last_accessed", "computed")}
 
 
 def _first_seen(names: Iterable[str]) -> list[str]:
@@ -529,8 +574,12 @@ STEPS = (
         examples=(
             _blocks_history(("__init__", "a", Device.GPU, 3, 16), ("__init__", "b", Device.GPU, -1, 16)),
             _blocks_history(("__init__", "a", Device.GPU, 3, 16, "key of 48 tokens", 48), ("use", "a")),
+            _blocks_history(
+                ("__init__", "a", Device.GPU, 3, 16, "a key", 16), ("__init__", "b", Device.GPU, 4, 16, "a key", 16)
+            ),
+            _blocks_history(("__init__", "a", Device.GPU, 3, 16, 0, 16)),
             _blocks_history(("__init__", "a", Device.CPU, 1, 24), ("__init__", "b", Device.CPU, 1, 0)),
-            _blocks_history(("__init__", "a", Device.CPU, 0, 16)),
+            _blocks_history(("__init__", "a", Device.GPU, 0, 16), ("__init__", "b", Device.GPU, 0, 1)),
             _blocks_history(("__init__", "a", Device.GPU, 3, 1), ("__init__", "b", Device.GPU, 3, 1), ("use", "b")),
         ),
         setups=lambda rng: {"block_size": rng.choice((16, 24, 128))},
@@ -596,8 +645,8 @@ STEPS = (
             "the blocks in the list and not their numbers.",
             "blocks-copied": "A copy of a block is another block, which nobody's table holds: put the objects "
             "themselves in the list.",
-            "shared-block-listed-twice": "A block that stands in two tables is still one block: `{twice}` is in your "
-            "list more than once, and would be copied or counted as often.",
+            "shared-block-listed-twice": "A block that the tables hold more than once is still one block: `{twice}` "
+            "is in your list more than once, and would be copied or counted as often.",
             "number-is-not-identity": "Every pool numbers its blocks from 0, so a number alone tells no block from "
             "another: `{missing}` has number {number} like one in your list, and is not that block.",
             "looks-alike": "Two objects that say the same of themselves are two blocks: `{missing}` looks like one in "
@@ -609,9 +658,13 @@ STEPS = (
             "one-table-only": "All the tables are asked about: `{missing}` stands in another one than those that your "
             "list shows.",
             "order-lost": "The order is that of the tables, first seen first, so that the same tables always give the "
-            "same list: neither sort the blocks nor pass them through a set.",
+            "same list: a set forgets that order, and sorting makes another.",
             "table-changed": "To look at a table is not to change it: collect the blocks in a list of your own, since "
             "`{table}` is not what it was.",
+            "table-handed-out": "The caller may change the list that it gets, and `{table}` would change with it: "
+            "return a list of your own, also where one table has every block.",
+            "block-marked": "To list a block is not to use it: `{block}.{field}` was {was}, and is {now} after your "
+            "call, so leave every field as it was.",
             "owner-counted": "Your list is no block table and owns nothing: leave `{block}.ref_count` as it was.",
             "list-of-tables-expected": "The tables may come one at a time, from a generator, which has neither a "
             "length nor a first entry: go through them with one `for` and ask for no more.",
@@ -628,6 +681,8 @@ STEPS = (
             ),
             _tables_history({"a": "gpu_0", "b": f"cpu_0 gpu_0{SECOND_POOL} gpu_1"}, ("list", "a", "b")),
             _tables_history({"a": "", "b": "gpu_1 gpu_0"}, ("list", "a", "b"), ("list",)),
+            _tables_history({"a": "gpu_1 gpu_0 gpu_1"}, ("list", "a")),
+            _tables_history({"a": "gpu_1 gpu_0"}, ("list", "a")),
         ),
         setups=lambda rng: {"num_blocks": rng.randint(1, 5)},
     ),

@@ -31,5 +31,7 @@ def kv_bytes_per_block(block_size, num_layers, num_kv_heads, head_dim, dtype_byt
 def distinct_blocks(block_tables):
     found = []
     for block_table in block_tables:
-        found += [block for block in block_table if not any(block is other for other in found)]
+        for block in block_table:
+            if not any(block is other for other in found):
+                found.append(block)
     return found
