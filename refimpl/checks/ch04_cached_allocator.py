@@ -106,7 +106,7 @@ class _KeysWorld(World):
         for tokens in sorted(longer | shorter):
             yield "of_tokens", new, tokens, ()
         for tokens in self.seen[-3:]:
-            yield from (("of_tokens", new, tokens, extra) for extra in ((), ("adapter",), (1,), (1, 2)))
+            yield from (("of_tokens", new, tokens, extra) for extra in ((), ("adapter",), (1,), (1, 2), (2, 1)))
 
     def possible(self, operation: Operation) -> bool:
         return operation[1] not in self.names
@@ -289,7 +289,7 @@ class _EvictorWorld(World):
 
     def choices(self) -> Iterable[Operation]:
         new = self.names.new_key()
-        yield from (("add", new, stamp, hashed) for stamp in (1, 2, 3) for hashed in (4, 8))
+        yield from (("add", new, stamp, hashed) for stamp in (1, 2, 3) for hashed in (4, 8, 4096))
         for key, name in self.names.items():
             yield ("remove", key) if name in self.waiting else ("add", key, 2, 8)
         yield from [("evict",)] * (3 + 3 * len(self.waiting))
@@ -340,6 +340,7 @@ class _EvictorWorld(World):
         self.log.hold(IS_GONE, not self._is_here(victim), should, but, "still-here", victim=victim)
         block = self.blocks[victim]
         self.log.expect(IS_GONE, f"{victim}.ref_count", block.ref_count, 0)
+        self.log.expect(IS_GONE, f"{victim}.block_number", block.block_number, list(self.blocks).index(victim))
         self.log.expect(NOT_COMPUTED, f"{victim}.computed", block.computed, False, "still-computed", victim=victim)
 
     def _named(self, got: Any) -> str:
@@ -829,7 +830,8 @@ class _ComputedWorld(World):
             yield from [("get_common_computed_block_ids", key)] * 2
             yield "forget", key, 0
         keys = [key for key, _ in self.names.items()]
-        yield from (("get_common_computed_block_ids", *pair) for pair in list(combinations(keys, 2))[-4:])
+        together = [*list(combinations(keys, 2))[-4:], *list(combinations(keys, 3))[-2:]]
+        yield from (("get_common_computed_block_ids", *some) for some in together)
 
     def possible(self, operation: Operation) -> bool:
         verb, key, *arguments = operation
@@ -1001,7 +1003,7 @@ class _ComputedWorld(World):
         explains = [thought for thought, answer in predicted.items() if answer != expected and answer == numbers]
         if not explains and numbers in self._beyond_a_gap(names):
             return "beyond-a-gap"
-        if len(explains) != 1 or (explains[0] in MARKED and not numbers and not self._marks_at_all()):
+        if len(explains) != 1 or (explains[0] in MARKED and not self._marks_like(explains[0], numbers)):
             return None
         return explains[0]
 
@@ -1013,6 +1015,13 @@ class _ComputedWorld(World):
         up_to = [table[:end] for table, end in zip(tables, ends, strict=True)]
         return [_common_prefix(computed), _common_prefix(up_to)]
 
+    def _marks_like(self, thought: str, numbers: list[Any]) -> bool:
+        """Whether the flags are what this thought would make of them, and are not simply never set."""
+        for name, table in self.tables.items():
+            if self._marked(name) not in ([], [number in self.computed[thought] for number in table]):
+                return False
+        return bool(numbers) or self._marks_at_all()
+
     def _marks_at_all(self) -> bool:
         """Whether a single prompt of two full blocks is marked and found: asked when this history is over."""
         for name in self.tables:
@@ -1022,6 +1031,7 @@ class _ComputedWorld(World):
             return False
         group = SequenceGroup("asked afterwards", [seq])
         self.manager.allocate(group)
+        seq.status = SequenceStatus.RUNNING
         self.manager.mark_blocks_as_computed(group)
         found = self.manager.get_common_computed_block_ids([seq])
         return isinstance(found, list | tuple) and len(found) > 0
@@ -1105,13 +1115,14 @@ STEPS = (
             _keys_history(2, (1, 2, 5, 6, 9, 9), (3, 4, 5, 6, 9, 9)),
             _keys_history(4, (1, 2, 3, 4, 5), (1, 2, 3, 4, 5), (1, 2, 3, 4, 5, 6)),
             _keys_history(4, (1, 2, 3), (1, 2, 3, 0)),
+            _keys_history(4, (1, 2, 3, 4), (1, 2, 3, 7)),
             _keys_history(4, (65,), (321,)),
             _keys_history(4, (12, 3), (1, 23)),
             _keys_history(4, (1, 2, 3), (3, 2, 1)),
             _keys_history(4, (0,), (MERSENNE,)),
-            _keys_history(4, (1, 2, 3, 4), (1, 2, 3, 7)),
             _keys_history(2, ((1, 2, 3), ()), ((1, 2, 3), ("adapter",)), ((1, 2, 3), ("other adapter",))),
             _keys_history(2, ((5, 6, 7, 8), ()), ((7, 8), (5, 6))),
+            _keys_history(2, ((1, 2, 3), (1, 2)), ((1, 2, 3), (2, 1))),
             _keys_history(4, (), (9, 9, 9, 9, 9, 9, 9, 9)),
             _keys_history(2, (1, 2, 3, 4, 1, 2)),  # a number may stand for "no prefix" and for a prefix
             _keys_history(1, (1, 2, 3, 4, 1)),
@@ -1160,7 +1171,7 @@ STEPS = (
         examples=(
             _history({}, "add a 3 4", "add b 1 4", "add c 5 4", "add d 2 4", "evict"),
             _history({}, "add a 7 8", "add b 7 12", "add c 7 4", "add d 7 8", "evict"),
-            _history({}, "add a 1 4", "add b 2 8", "add c 2 4", *["evict"] * 3),
+            _history({}, "add a 1 4", "add b 2 4096", "add c 2 4", *["evict"] * 3),
             _history({}, "add a 2 8", "add b 2 8", "add c 2 8", *["evict"] * 3),
             _history({}, "add a 5 4", "evict", "evict"),
             _history({}, "add a 3 4", "add b 2 4", "remove a", "add a 1 4", "evict"),
@@ -1342,6 +1353,7 @@ STEPS = (
             _manager_history(2, "allocate a 1 2 3 4 5", "allocate b 1 2 7", "mark a", "mark b", "hits a b"),
             _manager_history(2, "allocate a 1 2 3 4 5", "allocate b 7 8 9", "mark a", "mark b", "hits a b"),
             _manager_history(2, "allocate a 1 2 3 4 5", "allocate b 7 8 9", "mark a", "hits b a"),
+            _manager_history(1, "allocate a 1 2", "allocate b 1 2", "allocate c 7 8", "mark a", "hits a b c"),
             _manager_history(1, "allocate a 1 2 3", "mark a", "forget a 0", "hits a"),
             _manager_history(1, "allocate a 1 2 3", "free a", "allocate b 7 8 9", "mark b", "hits b", num_gpu_blocks=3),
             _manager_history(2, "allocate a 1 2 3 4 5", "mark a", "hits a", caching=False),
