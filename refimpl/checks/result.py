@@ -97,7 +97,8 @@ def _prose(text: str) -> str:
 
 def _block(text: str) -> str:
     return (
-        '<pre style="margin: 0.3em 0; padding: 0.5em 0.8em; overflow-x: auto; '
+        '<pre style="margin: 0.3em 0; padding: 0.5em 0.8em; '
+        "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; "  # JupyterLab breaks lines inside words
         "color: var(--jp-content-font-color1, #212121); "
         f'background: var(--jp-layout-color2, #eeeeee)">{html.escape(text)}</pre>'
     )
