@@ -118,8 +118,9 @@ class _KeysWorld(World):
         extra_text = f", extra_keys={extra}" if extra else ""
         line = f"{name} = keys.of_tokens({passed}, block_size={self.block_size}{extra_text})"
         got = self.log.call(line, self.keys.of_tokens, passed, self.block_size, *([extra] if extra else []))
+        keys = self._check_count(got, tokens, extra)
         self.log.expect(TOKENS_KEPT, "the list of tokens", passed, list(tokens))
-        for index, block_key in enumerate(self._check_count(got, tokens, extra)):
+        for index, block_key in enumerate(keys):
             block = _Keyed(tokens[: (index + 1) * self.block_size], extra, index, tokens, self.block_size)
             self._check_key(block_key, block)
         self.seen.append(tokens)
