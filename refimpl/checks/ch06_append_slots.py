@@ -208,6 +208,8 @@ def _pairs_fault(missing: int, facts: Facts) -> str | None:
         return "list-not-returned"
     if expected and equal(got, list(expected[0])):
         return "pair-not-in-a-list"
+    if expected and equal(got, []):
+        return "pair-not-passed-on"
     return "copied-for-a-new-block" if missing == 1 and got else None
 
 
@@ -215,13 +217,21 @@ class _ForkWorld(_ChapterWorld):
     verb, own = "fork", ("fork",)
     verbs = ("allocate", "append_slots", "fork", "free")
 
+    def possible(self, operation: Operation) -> bool:
+        """As `ManagerWorld`; whether a parent without a table is forked onto a child that has one is left open."""
+        if not super().possible(operation):
+            return False
+        verb, key, *arguments = operation
+        is_onto = verb == "fork" and len(arguments) == 2
+        return not is_onto or self.groups[key].seqs[arguments[0]].seq_id in self.account.tables
+
     def is_work(self, operation: Operation) -> bool:
         _, key, i, *onto = operation
         return not onto and self.groups[key].seqs[i].seq_id in self.account.tables
 
     def fault(self, symptom: str, facts: Facts) -> str | None:
         if self._share_a_list():
-            return None if self.is_own else "same-list"
+            return "same-list"
         if self._blocks_are_copies():
             return "blocks-copied"
         if not self.is_own:
@@ -244,7 +254,8 @@ class _ForkWorld(_ChapterWorld):
 
     def _share_a_list(self) -> bool:
         """Whether two of the learner's tables are one list."""
-        tables = [self.manager.block_tables.get(seq_id) for seq_id in self.account.tables]
+        held = self.manager.block_tables
+        tables = [held[seq_id] for seq_id in self.account.tables if seq_id in held]
         return len(set(map(id, tables))) < len(tables)
 
     def _blocks_are_copies(self) -> bool:
@@ -263,7 +274,7 @@ class _ForkWorld(_ChapterWorld):
 
 
 class _CopyWorld(_ChapterWorld):
-    verb, own = "append_slots", ("append_slots", "_copy_on_write")
+    verb, own = "append_slots", ("_copy_on_write",)
     verbs = ("allocate", "append_slots", "fork", "free")
 
     def is_work(self, operation: Operation) -> bool:
@@ -341,11 +352,20 @@ class _FreeWorld(_ChapterWorld):
             self.held = self.account.tables.get(self.groups[key].seqs[i].seq_id, [])
         super().perform(operation)
 
+    def _set_status(self, seqs: Iterable[Sequence], status: SequenceStatus) -> None:
+        """As `ManagerWorld`; every other sequence that is freed has not finished: it was preempted, and waits."""
+        preempted = self.is_own and self.held and self.seq.seq_id % 2
+        super()._set_status(seqs, SequenceStatus.WAITING if preempted else status)
+
+    def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
+        preempted = self.is_own and self.seq.status is SequenceStatus.WAITING
+        return super()._call(line + "    # preempted" * preempted, function, *arguments, facts=facts)
+
     def fault(self, symptom: str, facts: Facts) -> str | None:
         if not self.is_own:
             return None
         if symptom == "left-table" and facts["whose"] == facts["seq"]:
-            return "table-left-behind"
+            return "table-left-behind" if self.seq.is_finished() else "only-the-finished"
         if symptom == "owners":
             return self._owners_fault(facts)
         return self._free_count_fault(facts) if symptom == "free" else None
@@ -412,8 +432,8 @@ STEPS = (
         reference=(BlockSpaceManager.can_append_slots,),
         properties=(DECISION, DECISION_KEEPS, GOES_ON),
         misconceptions={
-            "yes-without-room": "Each running sequence may take a new block for its next token, so as many must be "
-            "free: {num_running} running, {free} free, and yours said True.",
+            "yes-without-room": "Each running sequence counts for one block, whether it needs one or not, and as many "
+            "must be free: {num_running} running, {free} free, and yours said True.",
             "only-those-in-need": "`can_append_slots` counts running sequences, whether they need a block or not: "
             "{num_running} running and {free} free is a no, even though {needing} of them need one now.",
             "not-only-running": "Only a RUNNING sequence gets a token in the next step: of this group {num_running} "
@@ -422,8 +442,8 @@ STEPS = (
             "one: {num_running} running, {free} free, and yours said False.",
             "watermark-kept": "The watermark is kept from newcomers so that running sequences can grow, so it is not "
             "kept from them: {num_running} running, {free} free, and yours held {reserved} back.",
-            "not-a-bool": "`can_append_slots` returns True or False, and yours returned {got}: OK, LATER and NEVER are "
-            "for those who want to come in.",
+            "not-a-bool": "Those who are in can go on now or they cannot, so `can_append_slots` returns True or False: "
+            "yours returned {got}.",
             "asks-by-doing": "A question changes nothing: yours took blocks to find out whether there are any.",
         },
         world=_CanAppendWorld,
@@ -468,6 +488,8 @@ STEPS = (
             "empty when nothing has to be copied: yours returned None.",
             "pair-not-in-a-list": "`append_slots` returns a list of pairs, though there is one at most: yours returned "
             "the pair itself, {pairs}.",
+            "pair-not-passed-on": "A copy that nobody is told of is never made: {seq} has a block of its own now, and "
+            "yours returned [], so it would read whatever was left in there.",
             "copied-for-a-new-block": "A token that opens a block copies nothing, because nothing in the new block is "
             "older than the token: yours returned {pairs}.",
             "copied-and-not-opened": "A token that opens a block leaves the block before it alone: block {last} is "
@@ -524,8 +546,8 @@ STEPS = (
             "that nobody else sees.",
             "nothing-to-share-is-no-error": "A parent without a block table is no mistake, since it may have been "
             "freed a moment before: nothing happens, and yours ended in {error}.",
-            "table-replaced": "{child} has a table already: replaced, its blocks would be lost for ever, and kept, it "
-            "would not be its parent's, so raise ValueError and change nothing.",
+            "table-replaced": "{child} has a table already, and a fork neither drops the blocks in it nor keeps quiet "
+            "about them: raise ValueError and change nothing.",
             "table-replaced-other-error": "The error for a child that has a table already is ValueError, since that is "
             "what a caller waits for: yours ended in {error}.",
         },
@@ -547,7 +569,6 @@ STEPS = (
         writes=("_copy_on_write",),
         through=("append_slots",),
         needs=("allocate", "fork", "free"),
-        after=("06-append-slots",),
         reference=(BlockSpaceManager._copy_on_write,),
         properties=(*STATE, REFUSES, REFUSAL_KEEPS, PAIRS, GOES_ON),
         misconceptions={
@@ -605,6 +626,8 @@ STEPS = (
         misconceptions={
             "table-left-behind": "A sequence that is freed holds nothing, so its table goes: left behind, the table "
             "of {seq} would be freed a second time, and take blocks from whoever has them then.",
+            "only-the-finished": "`free` takes the blocks of any sequence that it is given: {seq} was preempted, has "
+            "not finished, and still holds what others are waiting for.",
             "shared-blocks-kept": "Every block of the table loses an owner, the shared ones too: block {number} is in "
             "{tables} now, and its `ref_count` is still {got}.",
             "let-go-for-everybody": "`free` speaks for one sequence: block {number} is still in the table of {whose}, "
