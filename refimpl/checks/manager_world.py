@@ -95,8 +95,11 @@ class ManagerWorld(World):
 
     def choices(self) -> Iterable[Operation]:
         """Every operation of `verbs` that is possible now."""
+        possible: dict[Operation, bool] = {}  # an operation that should occur often is a choice several times
         for operation in self._all_choices():
-            if operation[0] in self.verbs and self.possible(operation):
+            if operation[0] in self.verbs and operation not in possible:
+                possible[operation] = self.possible(operation)
+            if possible.get(operation):
                 yield operation
 
     def _all_choices(self) -> Iterator[Operation]:
