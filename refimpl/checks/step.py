@@ -260,6 +260,9 @@ def equal(got: Any, expected: Any) -> bool:
             return bool(got) is expected
         if isinstance(expected, int) and not isinstance(got, float):
             return int.__eq__(operator.index(got), expected)
+        if isinstance(expected, list | tuple):
+            same_shape = isinstance(got, type(expected)) and len(got) == len(expected)
+            return same_shape and all(map(equal, got, expected))
         return bool(got == expected)
     except Exception:  # noqa: BLE001  (whatever is raised on the way, the answer is: not equal)
         return False

@@ -631,3 +631,9 @@ def test_what_stands_for_true_is_true(answer: Any) -> None:
     assert equal(answer, True)
     assert not equal(answer, False)
     assert not equal(np.bool_(False), True)
+
+
+def test_what_is_in_a_list_is_compared_as_strictly_as_by_itself() -> None:
+    assert equal([(np.int64(3), 5)], [(3, 5)])
+    for wrong in ([(AgreesWithEverything(7), 5)], [(3, 5), (4, 6)], ((3, 5),), [3, 5], None):
+        assert not equal(wrong, [(3, 5)])
