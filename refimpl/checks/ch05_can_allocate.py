@@ -11,12 +11,12 @@ import math
 import operator
 import random
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from itertools import groupby
+from functools import cache, partial
+from itertools import product
 from typing import Any
 
 from refimpl.block_manager import AllocStatus, BlockSpaceManager, num_watermark_blocks
-from refimpl.checks.manager_comparison import FREE, KEPT, OWNERS, SHARING, TABLES
+from refimpl.checks.manager_comparison import STATE, TABLES
 from refimpl.checks.manager_world import (
     DECISION,
     DECISION_KEEPS,
@@ -59,70 +59,47 @@ class _WatermarkWorld(World):
     def perform(self, operation: Operation) -> None:
         _, share, num_blocks = operation
         line = f"num_watermark_blocks({_share(share)}, {num_blocks})"
+        facts: Facts = {"share": _share(share), "num_blocks": num_blocks}
         if not 0 <= share < math.inf:
-            accepted = "negative-accepted" if share < 0 else "not-finite-accepted"
-            other_error = "other-error" if share < 0 else "infinite-other-error"
+            returned = "negative-accepted" if share < 0 else "not-finite-accepted"
+            other = "other-error" if share < 0 else "infinite-other-error"
             self.log.refuse(
-                REFUSES_SHARES,
-                line,
-                self.function,
-                share,
-                num_blocks,
-                returned=accepted,
-                other_error=other_error,
-                share=_share(share),
+                REFUSES_SHARES, line, self.function, share, num_blocks, returned=returned, other_error=other, **facts
             )
             return
-        product = share * num_blocks
-        expected = sum(1 for whole in range(1, 2 * num_blocks + 1) if whole <= product)
+        of_pool = share * num_blocks
+        expected = sum(1 for whole in range(1, 2 * num_blocks + 1) if whole <= of_pool)
+        said = f"{of_pool:.6g}"
+        facts["product"] = f"a little less than {said}" if said == str(expected + 1) else said
+        facts["expected"] = expected
         refused = "zero-refused" if share == 0 else "above-one-refused" if share >= 1 else "refused-for-no-reason"
-        facts = {
-            "share": _share(share),
-            "num_blocks": num_blocks,
-            "product": f"{product:.6g}"
-            if f"{product:.6g}" != f"{expected + 1}"
-            else f"a little less than {expected + 1}",
-            "expected": expected,
-        }
         got = self.log.call(line, self.function, share, num_blocks, raises=(ValueError, refused), **facts)
         facts["got"] = show(got)
-        name = None if equal(got, expected) else self._fault(got, expected, product)
+        name = None if equal(got, expected) else self._fault(got, expected, of_pool)
         self.log.expect(CUT_OFF, "the result", got, expected, name, **facts)
-        is_whole = not isinstance(got, float | bool)
+        should, but, is_whole = f"it should return the int {expected}", f"it returned {show(got)}", _is_number(got)
         name = None if is_whole else self._not_whole()
-        self.log.hold(
-            WHOLE, is_whole, f"it should return the int {expected}", f"it returned {show(got)}", name, **facts
-        )
+        self.log.hold(WHOLE, is_whole, should, but, name, **facts)
 
     def _not_whole(self) -> str | None:
         """The misconception behind a right number of the wrong type; none where a share would show it better."""
-        of_1_3 = self._ask(0.01, 130)
+        of_1_3 = _asked(self.function, 0.01, 130)
         return None if isinstance(of_1_3, float) and of_1_3 % 1 else "not-an-int"
 
-    def _fault(self, got: Any, expected: int, product: float) -> str | None:
+    def _fault(self, got: Any, expected: int, of_pool: float) -> str | None:
         """The misconception behind a wrong number, told by what the function says of other pools."""
         if got is None:
             return "nothing-returned"
-        if equal(got, product):
+        if equal(got, of_pool):
             return "not-cut-off"
-        if equal(self._ask(0.9, 1000), 9):
+        if equal(_asked(self.function, 0.9, 1000), 9):
             return "percent"
         if not equal(got, expected + 1):
             return None
-        of_0_3, of_1_3, of_1_99 = (self._ask(0.01, num_blocks) for num_blocks in (30, 130, 199))
-        if equal(of_1_3, 2):
-            return "rounded-up"
-        if equal(of_1_99, 2):
-            return "rounded"
-        if equal(of_0_3, 1):
-            return "at-least-one"
-        return "float-mended" if product > expected + 0.99 else None
-
-    def _ask(self, share: float, num_blocks: int) -> Any:
-        try:
-            return self.function(share, num_blocks)
-        except Exception:  # noqa: BLE001  (a learner's function may raise anything, and this only looks for a name)
-            return None
+        for num_blocks, more, name in ((130, 2, "rounded-up"), (199, 2, "rounded"), (30, 1, "at-least-one")):
+            if equal(_asked(self.function, 0.01, num_blocks), more):
+                return name
+        return "float-mended" if of_pool > expected + 0.99 else None
 
 
 def _share(share: float) -> str:
@@ -136,6 +113,23 @@ def _shares(*calls: tuple[float, int]) -> History:
     return History({"num_gpu_blocks": 100}, tuple(("num_watermark_blocks", *call) for call in calls))
 
 
+def _asked(question: Callable[..., Any], *arguments: Any) -> Any:
+    """What the learner's code answers where a name is looked for; None when it raises."""
+    try:
+        return question(*arguments)
+    except Exception:  # noqa: BLE001  (a learner's code may raise anything, and this only looks)
+        return None
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a whole number, of whatever type that counts."""
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return not isinstance(value, bool)
+
+
 # What 05-can-allocate and 05-allocate share
 
 REQUEST_KEEPS = "the request itself, its statuses and tokens, stays as it was"
@@ -144,13 +138,8 @@ NOT_COMPUTED = "a block that has just been taken is not computed"
 PREFIX_LASTS = "the beginning of a prompt is kept for longer than its end"
 GOES_ON = "allocate and free go on as before"
 
-WAITS, RECOMPUTED, FINISHED_FIRST, RUNNING_FIRST, NOBODY = (
-    "",
-    "thrown out once",
-    "after one that has finished",
-    "after one that runs",
-    "nobody waits",
-)
+WAITS, NOBODY, RECOMPUTED = "", "nobody waits", "thrown out once"
+FINISHED_FIRST, RUNNING_FIRST = "after one that has finished", "after one that runs"
 KINDS = (RECOMPUTED, FINISHED_FIRST, RUNNING_FIRST, NOBODY)
 
 
@@ -167,7 +156,7 @@ class _AdmissionWorld(ManagerWorld):
             if num_tokens > 1 or kind != RECOMPUTED:
                 yield num_tokens, 1 + (num_tokens + len(self.groups)) % 2, len(self.groups) % 2, kind
 
-    def request_of(self, number: int, num_tokens: int, num_seqs: int, text: int, kind: str) -> SequenceGroup:
+    def request_of(self, number: int, num_tokens: int, num_seqs: int, text: int, kind: str = WAITS) -> SequenceGroup:
         """The request of one operation."""
         group = self._request(number, num_tokens, num_seqs, text)
         seqs = group.get_seqs()
@@ -189,7 +178,7 @@ class _AdmissionWorld(ManagerWorld):
             self._set_status(seqs, SequenceStatus.RUNNING)
         return group
 
-    def words(self, num_tokens: int, num_seqs: int, text: int, kind: str) -> str:
+    def words(self, num_tokens: int, num_seqs: int, text: int, kind: str = WAITS) -> str:
         """The request as the learner reads it."""
         parts = [f"num_tokens={num_tokens}"]
         parts += [f"num_seqs={num_seqs}"] * (num_seqs > 1) + [f"text={text}"] * self.account.caching
@@ -208,6 +197,7 @@ class _AdmissionWorld(ManagerWorld):
         required = self.account.required(first.get_len())
         return {
             "num_seqs": len(waiting),
+            "num_others": len(group.get_seqs()) - len(waiting),
             "num_tokens": first.get_len(),
             "required": required,
             "of_prompt": self.account.required(first.get_prompt_len()),
@@ -226,11 +216,6 @@ class _AdmissionWorld(ManagerWorld):
         tokens, size = tuple(seq.get_token_ids()), self.block_size
         held = {block.content for table in self.account.tables.values() for block in table}
         return sum(tokens[: (i + 1) * size] not in held for i in range(self.account.required(len(tokens))))
-
-    def possible(self, operation: Operation) -> bool:
-        if operation[0] == "append_slots":  # what it does with keys, and without room, is chapter 06's
-            return super().possible(operation) and not self.account.caching and self.account.free(GPU) > 0
-        return super().possible(operation)
 
     def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
         """The call, and whether the request that it was given is still what it was."""
@@ -252,10 +237,9 @@ class _AdmissionWorld(ManagerWorld):
             )
 
 
-def _complete(arguments: tuple[Any, ...]) -> tuple[int, int, int, str]:
-    """Tokens, sequences, text and kind of a request, of which the last may have been left out."""
-    num_tokens, num_seqs, text, kind = (*arguments, WAITS)[:4]
-    return num_tokens, num_seqs, text, kind
+def _alone(seq_id: int, tokens: range, block_size: int) -> SequenceGroup:
+    """A request of one sequence."""
+    return SequenceGroup(f"request {seq_id}", [Sequence(seq_id, tokens, block_size)])
 
 
 def _as_it_is(group: SequenceGroup) -> list[tuple[int, SequenceStatus, list[int]]]:
@@ -265,26 +249,10 @@ def _as_it_is(group: SequenceGroup) -> list[tuple[int, SequenceStatus, list[int]
 # 05-can-allocate
 
 PROBE_TOTAL, PROBE_RESERVED, PROBE_BLOCK_SIZE = 8, 2, 3
-PROBES = [(num_tokens, free) for free in (8, 5, 3, 2, 0) for num_tokens in range(1, 28)]
+PROBE_FREE, PROBE_TOKENS = (8, 5, 2), range(1, 28)
 
-Rule = Callable[[int, int], str]  # tokens, free blocks -> the name of an answer
 Test = Callable[[int, int], bool]  # required blocks, blocks that are there
-
-
-def _blocks(num_tokens: int) -> int:
-    return len(range(0, num_tokens, PROBE_BLOCK_SIZE))
-
-
-def _rule(never: Test | None, not_now: Test, count: Callable[[int], int] = _blocks) -> Rule:
-    """NEVER by a test of the whole pool, LATER by one of the free blocks; `count` makes blocks of tokens."""
-
-    def answer(num_tokens: int, free: int) -> str:
-        required = count(num_tokens)
-        if never is not None and never(required, PROBE_TOTAL):
-            return "NEVER"
-        return "LATER" if not_now(required, free) else "OK"
-
-    return answer
+Answers = tuple[str, ...]  # to the series: for each of PROBE_FREE, a prompt of each of PROBE_TOKENS
 
 
 def _leaves_less(required: int, blocks: int) -> bool:
@@ -299,45 +267,65 @@ def _needs_more(required: int, blocks: int) -> bool:
     return required > blocks
 
 
-RIGHT = _rule(_leaves_less, _leaves_less)
-OF_NEVER: dict[str, Test | None] = {
-    "later-for-never": None,
+OF_NEVER: dict[str, Test] = {  # what is asked of the pool, by the name of the slip
+    "": _leaves_less,
+    "later-for-never": lambda required, blocks: False,
     "watermark-not-in-never": _needs_more,
     "never-one-too-early": _leaves_no_more,
 }
-OF_OK: dict[str, Test] = {"watermark-not-in-ok": _needs_more, "exactly-is-not-enough": _leaves_no_more}
-WRONG_RULES: dict[str, Rule] = {
-    "never-for-later": lambda num_tokens, free: "NEVER" if _leaves_less(_blocks(num_tokens), free) else "OK",
-    "watermark-nowhere": _rule(_needs_more, _needs_more),
-    "one-block-more": _rule(_leaves_no_more, _leaves_no_more),
-    "room-for-the-next-token": _rule(_leaves_less, _leaves_less, lambda num_tokens: _blocks(num_tokens + 1)),
-    "tokens-for-blocks": _rule(_leaves_less, _leaves_less, lambda num_tokens: num_tokens),
-    "last-block-not-counted": _rule(_leaves_less, _leaves_less, lambda num_tokens: num_tokens // PROBE_BLOCK_SIZE),
+OF_OK: dict[str, Test] = {  # what is asked of the free blocks
+    "": _leaves_less,
+    "watermark-not-in-ok": _needs_more,
+    "exactly-is-not-enough": _leaves_no_more,
+}
+COUNTS: dict[str, Callable[[int], int]] = {  # blocks of so many tokens
+    "room-for-the-next-token": lambda num_tokens: _blocks(num_tokens + 1),
+    "tokens-for-blocks": lambda num_tokens: num_tokens,
+    "last-block-not-counted": lambda num_tokens: num_tokens // PROBE_BLOCK_SIZE,
 }
 
 
-def _wrong_rule(answers: list[str], about_never: bool) -> str | None:
-    """The wrong rule that gives these answers; of two slips the one that this answer is about."""
-    one_slip = {name: _rule(never, _leaves_less) for name, never in OF_NEVER.items()}
-    one_slip |= {name: _rule(_leaves_less, not_now) for name, not_now in OF_OK.items()}
-    for name, rule in (WRONG_RULES | one_slip).items():
-        if answers == _answers(rule):
-            return name
-    for of_never, never in OF_NEVER.items():
-        for of_ok, not_now in OF_OK.items():
-            if answers == _answers(_rule(never, not_now)):
-                return of_never if about_never else of_ok
-    return None
+def _blocks(num_tokens: int) -> int:
+    return len(range(0, num_tokens, PROBE_BLOCK_SIZE))
 
 
-def _answers(rule: Rule) -> list[str]:
-    return [rule(num_tokens, free) for num_tokens, free in PROBES]
+def _answers(
+    never: Test, not_now: Test, fits_first: bool = False, count: Callable[[int], int] = _blocks, no: str = "LATER"
+) -> Answers:
+    """What a rule answers to the series; `no` is its word for those who do not fit now."""
+
+    def answer(required: int, free: int) -> str:
+        fits = not not_now(required, free)
+        if fits_first and fits:
+            return "OK"
+        return "NEVER" if never(required, PROBE_TOTAL) else "OK" if fits else no
+
+    return tuple(answer(count(num_tokens), free) for free in PROBE_FREE for num_tokens in PROBE_TOKENS)
+
+
+@cache
+def _slips() -> dict[Answers, tuple[str, str]]:
+    """Answers to the series -> the slips that give them: about the pool, about the free blocks; "" for none."""
+    found = {}
+    for (of_never, never), (of_ok, not_now), first in product(OF_NEVER.items(), OF_OK.items(), (True, False)):
+        found[_answers(never, not_now, first)] = (of_never, of_ok)
+    whole = {name: _answers(_leaves_less, _leaves_less, count=count) for name, count in COUNTS.items()}
+    whole |= {
+        "never-for-later": _answers(_leaves_less, _leaves_less, no="NEVER"),
+        "watermark-nowhere": _answers(_needs_more, _needs_more),
+        "one-block-more": _answers(_leaves_no_more, _leaves_no_more),
+    }
+    return found | {answers: (name, name) for name, answers in whole.items()}
 
 
 class _DecisionWorld(_AdmissionWorld):
     """Questions, while blocks come and go. They are taken by refimpl's own `allocate`, which is not the question."""
 
     verbs = ("can_allocate", "allocate", "free")
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        super().__init__(subject, setup, log)
+        _with_an_allocate(self.manager)
 
     def choices(self) -> Iterable[Operation]:
         yield from super().choices()
@@ -358,16 +346,9 @@ class _DecisionWorld(_AdmissionWorld):
             self._refuse(line, self.manager.can_allocate, group, facts=facts)
         else:
             self._decide(line, group, self.account.answer(facts["required"]), **facts)
-
-    def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
-        if self.operation[0] == "allocate":
-            function = _without_the_learners(self.manager)
-        return super()._call(line, function, *arguments, facts=facts)
-
-    def _refuse(self, line: str, function: Any, *arguments: Any, facts: Facts) -> None:
-        if self.operation[0] == "allocate":
-            function = _without_the_learners(self.manager)
-        super()._refuse(line, function, *arguments, facts=facts)
+        has_none = not any(seq.seq_id in self.manager.block_tables for seq in group.get_seqs())
+        should, but = "the request should have no block table after a question", "it has one"
+        self.log.hold(DECISION_KEEPS, has_none, should, but, "question-takes-blocks")
 
     def _compare(self, facts: Facts, keeps: str = "") -> None:
         super()._compare(facts, keeps if self.operation[0] == "can_allocate" else GOES_ON)
@@ -387,11 +368,12 @@ class _DecisionWorld(_AdmissionWorld):
         if not isinstance(got, AllocStatus):
             facts["got"] = show(got)
             return "answer-not-returned" if got is None else "not-an-answer"
-        answers = self._series()
-        if answers == _answers(RIGHT):
-            return self._wrong_count(got, facts)
-        expected = self.account.answer(facts["required"])
-        return _wrong_rule(answers, about_never=AllocStatus.NEVER in (got, expected))
+        slips = _slips().get(_asked(self._series))
+        if slips is None:
+            return None
+        about_never = AllocStatus.NEVER in (got, self.account.answer(facts["required"]))
+        named = [name for name in (slips if about_never else slips[::-1]) if name]
+        return named[0] if named else self._wrong_count(got, facts)
 
     def _wrong_count(self, got: AllocStatus, facts: Facts) -> str | None:
         """The inequality is right, and something else was counted."""
@@ -399,49 +381,48 @@ class _DecisionWorld(_AdmissionWorld):
         counts = {
             "prompt-only": facts["of_prompt"],
             "not-the-waiting-one": facts["of_first"],
-            "counted-for-each-sibling": required * num_seqs,
+            "counted-for-each-sibling": required * num_seqs if required > 1 else required,
         }
         for name, count in counts.items():
-            if count != required and self.account.answer(count) is got and self._counts_so(count, required):
+            fits = self.account.answer(count) is got
+            if count != required and fits and _asked(self._counts_so, count):
                 return name
-        known_or_kept = self.account.caching and self.texts
-        order = (AllocStatus.NEVER, AllocStatus.LATER, AllocStatus.OK)
-        more_generous = order.index(got) > order.index(self.account.answer(required))
-        return "hits-subtracted" if known_or_kept and more_generous else None
+        return "hits-subtracted" if self.account.caching and _asked(self._subtracts_hits) else None
 
-    def _counts_so(self, count: int, required: int) -> bool:
-        """Whether the class takes the same request for one of `count` blocks in an empty pool, too."""
-        total = min(count, required)  # large enough for the smaller of the two only
-        try:
+    def _counts_so(self, count: int) -> bool:
+        """Whether an empty pool of `count` blocks is the smallest into which the class lets the same request."""
+
+        def answer(total: int) -> Any:
             manager = self.subject(self.block_size, total, 1, 0.0, False)
-            answer = manager.can_allocate(self.request_of(0, *_complete(self.operation[1:])))
-        except Exception:  # noqa: BLE001  (a learner's class may raise anything, and this only looks for a name)
-            return False
-        return answer is (AllocStatus.OK if count < required else AllocStatus.NEVER)
+            return manager.can_allocate(self.request_of(0, *self.operation[1:]))
 
-    def _series(self) -> list[str]:
-        """What the class answers to PROBES, in pools of its own; nothing when it raises."""
-        answers = []
-        try:
-            for free, probes in groupby(PROBES, lambda probe: probe[1]):
-                manager = self.subject(PROBE_BLOCK_SIZE, PROBE_TOTAL, 1, PROBE_RESERVED / PROBE_TOTAL, False)
-                taken = Sequence(0, range((PROBE_TOTAL - free) * PROBE_BLOCK_SIZE), PROBE_BLOCK_SIZE)
-                if taken.get_len():
-                    _without_the_learners(manager)(SequenceGroup("taken", [taken]))
-                for num_tokens, _ in probes:
-                    asked = SequenceGroup("asked", [Sequence(1, range(num_tokens), PROBE_BLOCK_SIZE)])
-                    answers.append(manager.can_allocate(asked).name)
-        except Exception:  # noqa: BLE001  (a learner's class may raise anything, and this only looks for a name)
-            return []
-        return answers
+        return answer(count) is AllocStatus.OK and (count == 1 or answer(count - 1) is AllocStatus.NEVER)
+
+    def _subtracts_hits(self) -> bool:
+        """Whether a prompt that is known hears another answer than one of the same length that is not."""
+        manager = _with_an_allocate(self.subject(2, 4, 1, 0.0, True))
+        manager.allocate(_alone(0, range(6), 2))
+        known, new = (manager.can_allocate(_alone(1, range(start, start + 6), 2)) for start in (0, 100))
+        return known is not new
+
+    def _series(self) -> Answers:
+        """What the class answers in pools of its own, at every edge of the right rule and of the wrong ones."""
+        answers: list[str] = []
+        for free in PROBE_FREE:
+            watermark = PROBE_RESERVED / PROBE_TOTAL
+            manager = _with_an_allocate(self.subject(PROBE_BLOCK_SIZE, PROBE_TOTAL, 1, watermark, False))
+            if free < PROBE_TOTAL:
+                manager.allocate(_alone(0, range((PROBE_TOTAL - free) * PROBE_BLOCK_SIZE), PROBE_BLOCK_SIZE))
+            asked = (_alone(1, range(num_tokens), PROBE_BLOCK_SIZE) for num_tokens in PROBE_TOKENS)
+            answers += [manager.can_allocate(group).name for group in asked]
+        return tuple(answers)
 
 
-def _without_the_learners(manager: Any) -> Callable[[SequenceGroup], None]:
-    """`allocate`, refimpl's own where it is there: the learner's may not be written yet."""
+def _with_an_allocate(manager: Any) -> Any:
+    """The manager, with refimpl's own `allocate` where it could inherit it: the learner's may not be written yet."""
     if isinstance(manager, BlockSpaceManager):
-        return partial(BlockSpaceManager.allocate, manager)
-    allocate: Callable[[SequenceGroup], None] = manager.allocate
-    return allocate
+        vars(manager)["allocate"] = partial(BlockSpaceManager.allocate, manager)
+    return manager
 
 
 # 05-allocate
@@ -452,32 +433,37 @@ COMES_BACK, REFUSED_BETWEEN = "a prompt that comes back", "a prompt that comes b
 class _TablesWorld(_AdmissionWorld):
     """Requests come in, grow where no content is kept, and go."""
 
-    verbs = ("allocate", "free", "append_slots")
+    verbs: tuple[str, ...] = ("allocate", "free", "append_slots")
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
+        if self.account.caching:  # what growing does with keys is chapter 06's
+            self.verbs = ("allocate", "free")
         self.why = ""  # the last request had to be refused
         self.over = False
+        self.let_in: list[str] = []  # the sequences of the last request that waited
 
     def choices(self) -> Iterable[Operation]:
+        if self.over:
+            return
         yield from super().choices()
         new = self.names.new_key()
         for num_tokens in (1, self.block_size + 1, 2 * self.block_size, 2 * self.block_size + 1):
-            for rest in self.kinds(num_tokens):
-                if self.possible(("allocate", new, *rest)):
-                    yield "allocate", new, *rest
+            yield from (("allocate", new, *rest) for rest in self.kinds(num_tokens))
         for key in (COMES_BACK, REFUSED_BETWEEN):
             if self.possible(("allocate", key)):
                 yield from [("allocate", key)] * 10
 
     def possible(self, operation: Operation) -> bool:
         verb, key, *arguments = operation
-        if key in (COMES_BACK, REFUSED_BETWEEN):
-            return self.account.caching and self.account.total[GPU] == 4 and not self.groups and not self.over
         if self.over:
             return False
+        if key in (COMES_BACK, REFUSED_BETWEEN):
+            return self.account.caching and self.account.total[GPU] == 4 and not self.groups
         if verb == "allocate" and not arguments:
             return key in self.names and self._some_have_tables(key)
+        if verb == "append_slots" and not self.account.free(GPU):  # so is growing without room
+            return False
         return super().possible(operation)
 
     def _some_have_tables(self, key: Any) -> bool:
@@ -513,7 +499,9 @@ class _TablesWorld(_AdmissionWorld):
             return
         self._call(line, self.manager.allocate, group, facts=facts)
         self._set_status(waiting, SequenceStatus.RUNNING)
-        self._look_at_lists({self._name_of(key, seq): seq for seq in waiting}, facts)
+        let_in = {self._name_of(key, seq): seq for seq in waiting}
+        self.let_in = list(let_in)
+        self._look_at_lists(let_in, facts)
         self._compare(facts)
 
     def _append_slots(self, key: Any, i: int, token: int, count: int) -> None:
@@ -546,10 +534,9 @@ class _TablesWorld(_AdmissionWorld):
         """A prompt of three blocks comes, goes, and comes again after another of two, in a pool of four."""
         a, c = self._come_and_go(3)
         b = self._request(1, 2 * self.block_size, 1, 1)
-        self.log.call(f"manager.allocate(b)    # b = {self.words(2 * self.block_size, 1, 1, WAITS)}",
-                      self.manager.allocate, b)  # fmt: skip
+        self._let_in("b", b)
         self.log.call("manager.free(b.seqs[0])", self.manager.free, b.get_seqs()[0])
-        self.log.call("manager.allocate(c)    # c has a's prompt", self.manager.allocate, c)
+        self._let_in("c", c)
         found, again = self._computed(c), self._numbers(c)
         name = "prefix-goes-first" if len(a) == len(again) == 3 and a[:2] != again[:2] else None
         self.log.hold(PREFIX_LASTS, len(found) == 2, "2 of its blocks should be found computed", f"{len(found)} are",
@@ -558,11 +545,9 @@ class _TablesWorld(_AdmissionWorld):
     def _come_back_after_a_refusal(self) -> None:
         """A prompt of two blocks comes, goes, and comes again after another had to be refused."""
         _, c = self._come_and_go(2)
-        num_tokens = 5 * self.block_size
-        b, self.why = self._request(1, num_tokens, 1, 1), "no room"
-        line = f"manager.allocate(b)    # b = {self.words(num_tokens, 1, 1, WAITS)}"
-        self._refuse(line, self.manager.allocate, b, facts=self.facts_of(b))
-        self.log.call("manager.allocate(c)    # c has a's prompt", self.manager.allocate, c)
+        b, self.why = self._request(1, 5 * self.block_size, 1, 1), "no room"
+        self._refuse(self._enters("b", b), self.manager.allocate, b, facts=self.facts_of(b))
+        self._let_in("c", c)
         found = self._computed(c)
         self.log.hold(REFUSAL_KEEPS, len(found) == 1, "1 of its blocks should be found computed",
                       f"{len(found)} are", "taken-and-given-back")  # fmt: skip
@@ -570,9 +555,8 @@ class _TablesWorld(_AdmissionWorld):
     def _come_and_go(self, num_blocks: int) -> tuple[list[Any], SequenceGroup]:
         """A request is computed and ends; the numbers of its blocks, and a second request of the same prompt."""
         self.over = True
-        num_tokens = num_blocks * self.block_size
-        a, c = (self._request(number, num_tokens, 1, 0) for number in (0, 2))
-        self.log.call(f"manager.allocate(a)    # a = {self.words(num_tokens, 1, 0, WAITS)}", self.manager.allocate, a)
+        a, c = (self._request(number, num_blocks * self.block_size, 1, 0) for number in (0, 2))
+        self._let_in("a", a)
         self._set_status(a.get_seqs(), SequenceStatus.RUNNING)
         table = self.manager.block_tables.get(a.get_seqs()[0].seq_id, [])
         self.log.expect(TABLES, "the number of blocks in a's table", len(table), num_blocks)
@@ -583,6 +567,14 @@ class _TablesWorld(_AdmissionWorld):
         self.log.call("manager.mark_blocks_as_computed(a)", self.manager.mark_blocks_as_computed, a)
         self.log.call("manager.free(a.seqs[0])", self.manager.free, a.get_seqs()[0])
         return before, c
+
+    def _enters(self, name: str, group: SequenceGroup) -> str:
+        """The line in which a request of this name comes in; the second of the three has another text."""
+        words = self.words(group.get_seqs()[0].get_len(), 1, int(name == "b"))
+        return f"{name} = {words}; manager.allocate({name})"
+
+    def _let_in(self, name: str, group: SequenceGroup) -> None:
+        self.log.call(self._enters(name, group), self.manager.allocate, group)
 
     def _compare_covers(self, table: list[Any]) -> None:
         """How many tokens a block's key covers, where a block says it; that they grow is seen by what is kept."""
@@ -629,10 +621,10 @@ class _TablesWorld(_AdmissionWorld):
         if self.why:
             return "half-done" if self.why == "no room" else "changed-before-refusing"
         name = facts.get("whose", "")
-        group = self.groups[self.operation[1]]
-        waits = [self._name_of(self.operation[1], seq) for seq in group.get_seqs(SequenceStatus.RUNNING)]
+        if symptom in ("no-table", "left-table", "length") and not name.startswith(f"{facts['group']}."):
+            return None  # somebody else's table has suffered
         if symptom == "no-table":
-            return "table-not-kept" if name == waits[0] else "only-the-first"
+            return "table-not-kept" if name == self.let_in[0] else "only-the-first"
         if symptom == "left-table":
             return "everybody-gets-a-table"
         if symptom == "length":
@@ -642,7 +634,7 @@ class _TablesWorld(_AdmissionWorld):
         return self._wrong_owners(facts) if symptom == "owners" else None
 
     def _wrong_length(self, facts: Facts) -> str | None:
-        if self._blocks_of(5) != 3:  # of a sequence that is alone and new, so nothing else is to blame
+        if _asked(self._blocks_of, 5) != 3:  # of a sequence that is alone and new, so nothing else is to blame
             return "one-block-more" if equal(facts["got"], facts["expected"] + 1) else None
         for name in ("of_prompt", "of_first"):
             if facts[name] != facts["expected"] and equal(facts["got"], facts[name]):
@@ -650,13 +642,10 @@ class _TablesWorld(_AdmissionWorld):
         return "one-block-more" if equal(facts["got"], facts["expected"] + 1) else None
 
     def _blocks_of(self, num_tokens: int) -> int:
-        """How many blocks of 2 the class gives to so many tokens, in a pool of its own; 0 when it raises."""
-        try:
-            manager, seq = self.subject(2, 8, 1, 0.0, False), Sequence(0, range(num_tokens), 2)
-            manager.allocate(SequenceGroup("asked", [seq]))
-            return len(manager.get_block_table(seq))
-        except Exception:  # noqa: BLE001  (a learner's class may raise anything, and this only looks for a name)
-            return 0
+        """How many blocks of 2 the class gives to so many tokens, in a pool of its own."""
+        manager, group = self.subject(2, 8, 1, 0.0, False), _alone(0, range(num_tokens), 2)
+        manager.allocate(group)
+        return len(manager.get_block_table(group.get_seqs()[0]))
 
     def _wrong_block(self, symptom: str, facts: Facts) -> str | None:
         """A block that should be shared and is not, by siblings or by content; or one that should not and is."""
@@ -665,18 +654,15 @@ class _TablesWorld(_AdmissionWorld):
             return "one-block-many-times"
         if symptom == "not-shared" and whose.partition(".")[0] == other.partition(".")[0]:
             return "blocks-for-each"
-        return self._of_one_text() if self.account.caching else None
+        return _asked(self._of_one_text) if self.account.caching else None
 
     def _of_one_text(self) -> str | None:
         """What becomes of a prompt of one block that another goes on from, in a pool of its own."""
-        try:
-            manager = self.subject(2, 8, 1, 0.0, True)
-            short, long = Sequence(0, range(2), 2), Sequence(1, range(4), 2)
-            for seq in (short, long):
-                manager.allocate(SequenceGroup("asked", [seq]))
-            (known,), table = manager.get_block_table(short), manager.get_block_table(long)
-        except Exception:  # noqa: BLE001  (a learner's class may raise anything, and this only looks for a name)
-            return None
+        manager = self.subject(2, 8, 1, 0.0, True)
+        short, long = (_alone(seq_id, range(num_tokens), 2) for seq_id, num_tokens in enumerate((2, 4)))
+        for group in (short, long):
+            manager.allocate(group)
+        (known,), table = (manager.get_block_table(group.get_seqs()[0]) for group in (short, long))
         if known not in table:
             return "content-not-asked-for"
         return "upside-down" if table[-1] == known else None
@@ -685,15 +671,16 @@ class _TablesWorld(_AdmissionWorld):
         got, owners, siblings = facts["got"], facts["expected"], facts["num_seqs"]
         if siblings > 1 and equal(got, owners - siblings + 1):
             return "siblings-not-counted"
-        return "first-counted-twice" if equal(got, owners + 1) else None
+        if equal(got, owners + 1) and _asked(self._owners_of_one) == 2:
+            return "first-counted-twice"
+        others = facts["num_others"]
+        return "others-counted" if others and equal(got, owners + others) else None
 
-
-def _is_number(entry: Any) -> bool:
-    try:
-        operator.index(entry)
-    except TypeError:
-        return False
-    return True
+    def _owners_of_one(self) -> Any:
+        """What the class counts on the block of a request that is alone in a pool of its own."""
+        manager = self.subject(2, 8, 1, 0.0, False)
+        manager.allocate(_alone(0, range(1), 2))
+        return manager.block_tables[0][0].ref_count
 
 
 def _history(setup: Setup, *operations: Operation) -> History:
@@ -778,7 +765,7 @@ STEPS = (
             "watermark-not-in-never": "An empty pool keeps its watermark, too: {required} of {total} blocks leave "
             "fewer than {reserved}, so waiting would not help, and the answer is NEVER.",
             "watermark-not-in-ok": "To fit is not enough: {required} of {free} free blocks leave fewer than {reserved} "
-            "to those who are inside, so the answer is LATER.",
+            "to those who are inside, so the answer is not OK.",
             "watermark-nowhere": "Admission leaves `watermark_blocks` free, {reserved} here, in both comparisons: "
             "yours said {got} for {required} blocks with {free} of {total} free.",
             "exactly-is-not-enough": "To leave exactly the watermark is allowed: {required} of {free} free blocks "
@@ -853,19 +840,7 @@ STEPS = (
             "get_common_computed_block_ids",
         ),
         reference=(BlockSpaceManager.allocate,),
-        properties=(
-            TABLES,
-            SHARING,
-            OWNERS,
-            FREE,
-            KEPT,
-            OWN_LIST,
-            NOT_COMPUTED,
-            PREFIX_LASTS,
-            REQUEST_KEEPS,
-            REFUSES,
-            REFUSAL_KEEPS,
-        ),
+        properties=(*STATE, OWN_LIST, NOT_COMPUTED, PREFIX_LASTS, REQUEST_KEEPS, REFUSES, REFUSAL_KEEPS),
         misconceptions={
             "table-not-kept": "A block that is taken must stand in a table: put the list into `block_tables` under "
             "the sequence's `seq_id`, or nobody will ever give it back.",
@@ -882,7 +857,9 @@ STEPS = (
             "siblings-not-counted": "A block's `ref_count` is the number of tables that hold it: block {number} stands "
             "in {expected} tables now, and its count is {got}.",
             "first-counted-twice": "A block that comes from the allocator has its first owner already, so only the "
-            "others are added: block {number} stands in {expected} tables now, and its count is {got}.",
+            "others are added: the count of block {number} should be {expected} now, and is {got}.",
+            "others-counted": "An owner is who has a table, and siblings that do not wait get none: the count of block "
+            "{number} should be {expected} now, and is {got}.",
             "one-block-more": "`allocate` covers the tokens that are there, and the next one is chapter 6's business: "
             "{num_tokens} tokens need {expected} blocks, and {whose} got {got}.",
             "prompt-only": "A sequence that was thrown out needs room for what it has produced as well: its "
@@ -909,8 +886,8 @@ STEPS = (
             "room ({required} blocks needed, {free} free) raise ValueError.",
             "second-table-accepted": "A sequence that has a block table keeps it: a second one would replace the "
             "first, and the first one's blocks could never be given back, so raise ValueError.",
-            "only-the-first-asked": "Ask every sequence that is WAITING whether it has a table already, and not the "
-            "first alone: another one has, and its blocks would be lost.",
+            "only-the-first-asked": "It is enough that one WAITING sequence has a table already, be it the first or "
+            "another: a second one would replace it, and its blocks would be lost, so raise ValueError.",
             "changed-before-refusing": "A call that is refused leaves everything as it was: ask all the questions "
             "first, and take or give back nothing before the last of them.",
             "other-error": "The errors of `allocate` are ValueErrors, since that is what a caller waits for: yours "
@@ -944,7 +921,7 @@ STEPS = (
             _history(sizes(2, 8, caching=True), ("allocate", "a", 2, 1, 0), ("allocate", "b", 4, 1, 0)),
             _history(sizes(2, 4, caching=True), ("allocate", "a", 6, 1, 0), ("allocate", "b", 6, 1, 0)),
             _history(sizes(2, 9), *[("allocate", kind, 4, 1, 0, kind) for kind in KINDS]),
-            _history(sizes(2, 9), ("allocate", "a", 4, 2, 0), ("free", "a", 0), ("allocate", "a")),
+            *[_history(sizes(2, 9), ("allocate", "a", 4, 2, 0), ("free", "a", i), ("allocate", "a")) for i in (0, 1)],
             _history(sizes(2, 4, caching=True), ("allocate", COMES_BACK)),
             _history(sizes(2, 4, caching=True), ("allocate", REFUSED_BETWEEN)),
         ),
