@@ -217,24 +217,30 @@ class _AdmissionWorld(ManagerWorld):
         held = {block.content for table in self.account.tables.values() for block in table}
         return sum(tokens[: (i + 1) * size] not in held for i in range(self.account.required(len(tokens))))
 
+    def _watched(self, function: Any) -> Callable[..., Any]:
+        """The function, and whether a request that it is given is afterwards still what it was."""
+
+        def call(*arguments: Any) -> Any:
+            groups = [argument for argument in arguments if isinstance(argument, SequenceGroup)]
+            before = [_as_it_is(group) for group in groups]
+            try:
+                return function(*arguments)
+            finally:
+                self.changed = before != [_as_it_is(group) for group in groups]
+
+        return call
+
     def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
-        """The call, and whether the request that it was given is still what it was."""
-        asked = [argument for argument in arguments if isinstance(argument, SequenceGroup)]
-        before = [_as_it_is(group) for group in asked]
-        got = super()._call(line, function, *arguments, facts=facts)
-        self.changed = before != [_as_it_is(group) for group in asked]
-        return got
+        return super()._call(line, self._watched(function), *arguments, facts=facts)
+
+    def _refuse(self, line: str, function: Any, *arguments: Any, facts: Facts) -> None:
+        super()._refuse(line, self._watched(function), *arguments, facts=facts)
 
     def _compare(self, facts: Facts, keeps: str = "") -> None:
         super()._compare(facts, keeps)
         if self.operation[0] in ("can_allocate", "allocate"):
-            self.log.hold(
-                REQUEST_KEEPS,
-                not self.changed,
-                "the request's sequences and their statuses should stay as they were",
-                "something in it has changed",
-                "request-changed",
-            )
+            should = "the request's sequences and their statuses should stay as they were"
+            self.log.hold(REQUEST_KEEPS, not self.changed, should, "something in it has changed", "request-changed")
 
 
 def _alone(seq_id: int, tokens: range, block_size: int) -> SequenceGroup:
@@ -585,18 +591,16 @@ class _TablesWorld(_AdmissionWorld):
         self.log.hold(PREFIX_LASTS, covers == expected, f"their keys should cover {expected} tokens",
                       f"they cover {covers}", "covers-miscounted", covers=covers, expected=expected)  # fmt: skip
 
+    def _list(self, method: str, asked: Any) -> list[Any]:
+        """What the manager answers to a question that has a list for an answer."""
+        found: list[Any] = self.log.ask(f"manager.{method}(...)", lambda: list(getattr(self.manager, method)(asked)))
+        return found
+
     def _numbers(self, group: SequenceGroup) -> list[Any]:
-        table: list[Any] = self.log.ask(
-            "manager.get_block_table(...)", lambda: list(self.manager.get_block_table(group.get_seqs()[0]))
-        )
-        return table
+        return self._list("get_block_table", group.get_seqs()[0])
 
     def _computed(self, group: SequenceGroup) -> list[Any]:
-        ask = self.manager.get_common_computed_block_ids
-        found: list[Any] = self.log.ask(
-            "manager.get_common_computed_block_ids(...)", lambda: list(ask(group.get_seqs()))
-        )
-        return found
+        return self._list("get_common_computed_block_ids", group.get_seqs())
 
     def raised(self, facts: Facts) -> tuple[type[Exception], str] | None:
         if self.operation[0] != "allocate":
@@ -696,6 +700,9 @@ def _a_pool(rng: random.Random) -> Setup:
     return {"num_gpu_blocks": rng.choice((1, 2, 10, 64, 99, 100, 120, 199, 200))}
 
 
+LOOKED_AT = ("get_block_table", "get_num_free_gpu_blocks", "get_num_free_cpu_blocks")  # after every operation
+BOTH_GO = (("free", "a", 0), ("free", "a", 1))
+
 STEPS = (
     Step(
         exercise_id="05-watermark",
@@ -749,7 +756,7 @@ STEPS = (
         subject="BlockSpaceManager",
         writes=("_alloc_status", "can_allocate"),
         through=("can_allocate",),
-        needs=("allocate", "free", "get_block_table", "get_num_free_gpu_blocks", "get_num_free_cpu_blocks"),
+        needs=("allocate", "free", *LOOKED_AT),
         reference=(BlockSpaceManager._alloc_status, BlockSpaceManager.can_allocate),
         properties=(DECISION, DECISION_KEEPS, REFUSES, REFUSAL_KEEPS, REQUEST_KEEPS, GOES_ON),
         misconceptions={
@@ -830,15 +837,7 @@ STEPS = (
         points=4,
         subject="BlockSpaceManager",
         writes=("allocate",),
-        needs=(
-            "free",
-            "append_slots",
-            "get_block_table",
-            "get_num_free_gpu_blocks",
-            "get_num_free_cpu_blocks",
-            "mark_blocks_as_computed",
-            "get_common_computed_block_ids",
-        ),
+        needs=("free", "append_slots", *LOOKED_AT, "mark_blocks_as_computed", "get_common_computed_block_ids"),
         reference=(BlockSpaceManager.allocate,),
         properties=(*STATE, OWN_LIST, NOT_COMPUTED, PREFIX_LASTS, REQUEST_KEEPS, REFUSES, REFUSAL_KEEPS),
         misconceptions={
@@ -910,14 +909,8 @@ STEPS = (
             _history(sizes(4, 4), ("allocate", "a", 2, 1, 0), ("allocate", "a"), ("free", "a", 0)),
             _history(sizes(2, 4, percent=50), ("allocate", "a", 6, 1, 0)),
             _history(sizes(2, 3), ("allocate", "a", 4, 2, 0)),
-            _history(
-                sizes(4, 8),
-                ("allocate", "a", 6, 2, 0),
-                ("append_slots", "a", 0, 0, 1),
-                ("free", "a", 0),
-                ("free", "a", 1),
-            ),
-            _history(sizes(4, 4, caching=True), ("allocate", "a", 6, 2, 0), ("free", "a", 0), ("free", "a", 1)),
+            _history(sizes(4, 8), ("allocate", "a", 6, 2, 0), ("append_slots", "a", 0, 0, 1), *BOTH_GO),
+            _history(sizes(4, 4, caching=True), ("allocate", "a", 6, 2, 0), *BOTH_GO),
             _history(sizes(2, 8, caching=True), ("allocate", "a", 2, 1, 0), ("allocate", "b", 4, 1, 0)),
             _history(sizes(2, 4, caching=True), ("allocate", "a", 6, 1, 0), ("allocate", "b", 6, 1, 0)),
             _history(sizes(2, 9), *[("allocate", kind, 4, 1, 0, kind) for kind in KINDS]),
