@@ -11,7 +11,7 @@ import math
 import operator
 import random
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import product
 from typing import Any
 
@@ -48,6 +48,11 @@ class _WatermarkWorld(World):
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         self.function, self.log, self.most = subject, log, setup["num_gpu_blocks"]
 
+    @cached_property
+    def always_raises(self) -> bool:
+        """Whether it raises for an everyday share too, so that no error of its own is about the odd ones."""
+        return not _returns(self.function, 0.5, 100)
+
     def choices(self) -> Iterable[Operation]:
         for num_blocks in (self.most // 2, self.most):
             yield from (("num_watermark_blocks", share, num_blocks) for share in SHARES)
@@ -62,7 +67,7 @@ class _WatermarkWorld(World):
         facts: Facts = {"share": _share(share), "num_blocks": num_blocks}
         if not 0 <= share < math.inf:
             returned = "negative-accepted" if share < 0 else "not-finite-accepted"
-            other = "other-error" if share < 0 else "infinite-other-error"
+            other = None if self.always_raises else "other-error" if share < 0 else "infinite-other-error"
             self.log.refuse(
                 REFUSES_SHARES, line, self.function, share, num_blocks, returned=returned, other_error=other, **facts
             )
@@ -72,7 +77,8 @@ class _WatermarkWorld(World):
         said = f"{of_pool:.6g}"
         facts["product"] = f"a little less than {said}" if said == str(expected + 1) else said
         facts["expected"] = expected
-        refused = "zero-refused" if share == 0 else "above-one-refused" if share >= 1 else "refused-for-no-reason"
+        refused = "zero-refused" if share == 0 else "above-one-refused" if share >= 1 else ""
+        refused = "" if self.always_raises else refused
         got = self.log.call(line, self.function, share, num_blocks, raises=(ValueError, refused), **facts)
         facts["got"] = show(got)
         name = None if equal(got, expected) else self._fault(got, expected, of_pool)
@@ -119,6 +125,11 @@ def _asked(question: Callable[..., Any], *arguments: Any) -> Any:
         return question(*arguments)
     except Exception:  # noqa: BLE001  (a learner's code may raise anything, and this only looks)
         return None
+
+
+def _returns(question: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether the learner's code answers at all."""
+    return _asked(lambda: (question(*arguments),)) is not None
 
 
 def _is_number(value: Any) -> bool:
@@ -360,10 +371,17 @@ class _DecisionWorld(_AdmissionWorld):
         super()._compare(facts, keeps if self.operation[0] == "can_allocate" else GOES_ON)
 
     def refused(self, facts: Facts) -> tuple[str | None, str | None]:
-        return ("nobody-waiting-answered", "nobody-waiting-other-error")
+        return "nobody-waiting-answered", "nobody-waiting-other-error" if self.answers_at_all else None
 
     def raised(self, facts: Facts) -> tuple[type[Exception], str] | None:
-        return (ValueError, "refused-not-answered") if self.operation[0] == "can_allocate" else None
+        if self.operation[0] != "can_allocate" or self.account.answer(facts["required"]) is AllocStatus.OK:
+            return None
+        return (ValueError, "refused-not-answered") if self.answers_at_all else None
+
+    @cached_property
+    def answers_at_all(self) -> bool:
+        """Whether the smallest of requests is answered: if not, no error of its own is about the others."""
+        return _returns(lambda: self.subject(2, 8, 1, 0.0, False).can_allocate(_alone(0, range(1), 2)))
 
     def fault(self, symptom: str, facts: Facts) -> str | None:
         if self.operation[0] != "can_allocate":
@@ -617,7 +635,14 @@ class _TablesWorld(_AdmissionWorld):
             "nobody": "nobody-waiting-accepted",
             "no room": "takes-what-there-is",
         }[self.why]
+        if not self.lets_in:
+            return returned, None
         return returned, "nobody-waiting-other-error" if self.why == "nobody" else "other-error"
+
+    @cached_property
+    def lets_in(self) -> bool:
+        """Whether a request that is alone comes in: if not, no error of its own is about the refusals."""
+        return _returns(self._blocks_of, 5)
 
     def fault(self, symptom: str, facts: Facts) -> str | None:
         if self.operation[0] != "allocate":
