@@ -214,6 +214,11 @@ def _entries(account: Account, group: SequenceGroup) -> int:
     return sum(len(account.tables.get(seq_id, [])) for seq_id in _seq_ids(group))
 
 
+def _of_one_table(account: Account, group: SequenceGroup) -> int:
+    """Blocks that no other table holds."""
+    return sum(account.owners(block) == 1 for block in account.distinct(_seq_ids(group)))
+
+
 def _with_finished(account: Account, group: SequenceGroup) -> int:
     return len(account.distinct(_seq_ids(group, unfinished=False)))
 
@@ -244,6 +249,7 @@ def _history(setup: Setup, *operations: str) -> History:
 CAN_SWAP_OUT_EXAMPLES = (
     _history(sizes(4, 8, 2), "allocate a 8 2 0", "can_swap_out a", "allocate b 9 1 0", "can_swap_out b"),
     _history(sizes(4, 8, 5), "allocate a 12 2 0", "can_swap_out a"),
+    _history(sizes(4, 8, 1), "allocate a 8 2 0", "can_swap_out a"),
     _history(
         sizes(1, 6, 2),
         "allocate a 1 2 0",
@@ -267,6 +273,8 @@ CAN_SWAP_IN_EXAMPLES = (
     _history(sizes(4, 1, 2), "allocate a 4 1 0", "swap_out a", "can_swap_in a"),
     _history(sizes(4, 2, 2), "allocate a 4 2 0", "swap_out a", "can_swap_in a"),
     _history(sizes(4, 5, 4), "allocate a 8 2 0", "swap_out a", "can_swap_in a"),
+    _history(sizes(4, 4, 2), "allocate a 8 2 0", "swap_out a", "can_swap_in a"),
+    _history(sizes(4, 8, 3), "allocate a 12 1 0", "swap_out a", "allocate b 24 1 0", "can_swap_in a"),
     _history(
         sizes(1, 5, 5),
         "allocate a 1 2 0",
@@ -294,6 +302,7 @@ class _CanSwapOutWorld(_QuestionWorld):
         ("entries-counted", lambda account, group: _entries(account, group) <= account.free(CPU)),
         ("finished-counted", lambda account, group: _with_finished(account, group) <= account.free(CPU)),
         ("first-sequence-only", lambda account, group: _of_first(account, group) <= account.free(CPU)),
+        ("shared-left-out", lambda account, group: _of_one_table(account, group) <= account.free(CPU)),
         ("gpu-pool-asked", lambda account, group: _distinct(account, group) <= account.free(GPU)),
         ("all-cpu-blocks-counted", lambda account, group: _distinct(account, group) <= account.total[CPU]),
         ("one-must-stay-free", lambda account, group: _distinct(account, group) < account.free(CPU)),
@@ -350,6 +359,21 @@ def _keeping(of_all: bool, of_free: bool) -> Theory:
     return theory
 
 
+def _keeping_one(of_all: bool, of_free: bool) -> Theory:
+    """The right number of blocks, and one more than the watermark kept back."""
+
+    def theory(account: Account, group: SequenceGroup) -> AllocStatus:
+        reserved = account.watermark_blocks
+        return _answer(
+            account,
+            _required(account, group),
+            reserved_of_all=reserved + of_all,
+            reserved_of_free=reserved + of_free,
+        )
+
+    return theory
+
+
 def _later_for_never(account: Account, group: SequenceGroup) -> AllocStatus:
     answer = account.answer(_required(account, group))
     return AllocStatus.LATER if answer is AllocStatus.NEVER else answer
@@ -379,6 +403,10 @@ class _CanSwapInWorld(_QuestionWorld):
         ("watermark-left-out-of-never", _keeping(of_all=False, of_free=True)),
         ("watermark-ignored", _keeping(of_all=False, of_free=False)),
         ("watermark-ignored", _keeping(of_all=True, of_free=False)),
+        ("own-blocks-forgotten", _asking(lambda account, group: _num_swapped(group))),
+        ("one-must-stay-free", _keeping_one(of_all=True, of_free=True)),
+        ("one-must-stay-free", _keeping_one(of_all=False, of_free=True)),
+        ("one-must-stay-free", _keeping_one(of_all=True, of_free=False)),
         ("later-instead-of-never", _later_for_never),
         ("cpu-pool-asked", _of_the_cpu),
     )
@@ -417,6 +445,26 @@ class _MoveWorld(_SwapWorld):
         trial.tables = {seq_id: list(table) for seq_id, table in self.account.tables.items()}
         return trial.swap([seq.seq_id for seq in group.get_seqs(status)], _other(source)) is not None
 
+    def _swap(self, key: Any, verb: str, device: Device, status: SequenceStatus) -> None:
+        """As `ManagerWorld`; where a block took its key along, it still says how deep in a text it lies."""
+        before = self._depths(key)
+        super()._swap(key, verb, device, status)
+        fault = "depth-left-behind" if verb == self.move else None
+        for entry, (block_hash, depth) in self._depths(key).items():
+            expected = before[entry][1] if before.get(entry, (None,))[0] == block_hash else depth
+            self.log.expect(KEPT, f"num_hashed_tokens of {entry}", depth, expected, fault)
+
+    def _depths(self, key: Any) -> dict[str, tuple[Any, Any]]:
+        """Key and `num_hashed_tokens` of the learner's blocks that stand for a text, if they have such."""
+        return {
+            f"entry {position} of {self._seq_name(key, i)}'s block table": (theirs.block_hash, theirs.num_hashed_tokens)
+            for i, seq in enumerate(self.groups[key].seqs)
+            for position, block in enumerate(self.account.tables.get(seq.seq_id, []))
+            if block.content is not None
+            for theirs in self.manager.block_tables[seq.seq_id][position : position + 1]
+            if hasattr(theirs, "num_hashed_tokens")
+        }
+
     def fault(self, symptom: str, facts: Facts) -> str | None:
         """The thought behind a swap that went wrong."""
         if self.operation[0] != self.move:
@@ -432,14 +480,16 @@ class _MoveWorld(_SwapWorld):
         """Who has moved, and who has not."""
         seqs = self.groups[self.operation[1]].seqs
         moved = [seq.seq_id for seq in seqs if not seq.is_finished() and self._is_on(_other(source), seq)]
-        left = [seq_id for seq_id in moved if self._device_of(seq_id) is source]
+        if any(len(self._devices_of(seq_id)) > 1 for seq_id in moved):
+            return "table-split"
+        left = [seq_id for seq_id in moved if source in self._devices_of(seq_id)]
         if left == moved:
             frees = [self._num_free(device) == free for device, free in self.free_before.items()]
             return "nobody-moved" if all(frees) else "tables-not-replaced"
         if left:
             return "first-sequence-only"
         ended = [seq for seq in seqs if seq.is_finished() and self._is_on(source, seq)]
-        return "finished-moved" if any(self._device_of(seq.seq_id) is not source for seq in ended) else None
+        return "finished-moved" if any(source not in self._devices_of(seq.seq_id) for seq in ended) else None
 
     def _fault_of_one(self, symptom: str, facts: Facts, source: Device) -> str | None:
         """What is wrong with one table, one block, or one pool."""
@@ -448,8 +498,7 @@ class _MoveWorld(_SwapWorld):
         if symptom == "length":
             return "next-block-taken" if equal(got, expected + 1) else None
         if symptom == "not-shared":
-            requests = {name.partition(".")[0] for name in (facts["whose"], facts["other"])}
-            if len(requests) == 2:
+            if not {facts["whose"], facts["other"]} <= self._moved_names(source):
                 return "content-key-left-behind"
             return "sharing-lost" if self._has_more_blocks(source) else None
         if symptom == "owners" and facts["whose"] in self._names_on(source):
@@ -477,15 +526,21 @@ class _MoveWorld(_SwapWorld):
             return "source-kept"
         return "one-owner-let-go" if own and equal(got, self.free_before[source] + own) else None
 
+    def _moved_names(self, source: Device) -> set[str]:
+        """The sequences that this swap has moved."""
+        key = self.operation[1]
+        unfinished = self.groups[key].get_unfinished_seqs()
+        names = {self._seq_name(key, i) for i, seq in enumerate(self.groups[key].seqs) if seq in unfinished}
+        return names & self._names_on(_other(source))
+
     def _names_on(self, device: Device) -> set[str]:
         """The sequences that the account has on this device."""
         seqs = {self._seq_name(key, i): seq for key, group in self.groups.items() for i, seq in enumerate(group.seqs)}
         return {name for name, seq in seqs.items() if self._is_on(device, seq)}
 
-    def _device_of(self, seq_id: int) -> Any:
-        """Where the learner's table lies, by its first block."""
-        table = self.manager.block_tables.get(seq_id, [])
-        return table[0].device if table else None
+    def _devices_of(self, seq_id: int) -> set[Any]:
+        """Where the blocks of the learner's table lie."""
+        return {block.device for block in self.manager.block_tables.get(seq_id, [])}
 
     def _num_free(self, device: Device) -> Any:
         count = self.manager.get_num_free_gpu_blocks if device is GPU else self.manager.get_num_free_cpu_blocks
@@ -514,10 +569,10 @@ def _fault_of_pairs(facts: Facts) -> str | None:
         return None
     if any(hasattr(block, "block_number") for pair in got for block in pair):
         return "blocks-instead-of-numbers"
-    if equal(got, [(target, source) for source, target in expected]):
-        return "pairs-turned-round"
     if set(got) != set(expected):
-        return None
+        return "pairs-turned-round" if equal(got, [(target, source) for source, target in expected]) else None
+    if equal(got, [(target, source) for source, target in expected]):
+        return None  # turned round or in another order, nobody can tell
     if len(got) == len(expected):
         return "order-lost"
     return "pair-for-each-entry" if len(got) == facts["entries"] else None
@@ -529,7 +584,7 @@ def _move_sentences(verb: str, source: str, destination: str, status: str) -> di
         "sharing-lost": f"Sharing has to survive the journey: the tables of `{{group}}` share blocks, and a {source} "
         f"block that is met again keeps the {destination} block that it was given the first time.",
         "second-owner-not-counted": f"Every table that comes to hold a {destination} block is an owner: {destination} "
-        "block {number} stands in more than one table, and its `ref_count` is still {got}.",
+        "block {number} stands in more than one table, and its `ref_count` is {got}.",
         "source-kept": f"What has moved must be let go of where it was, or no room is made: your swap frees no "
         f"{source} block.",
         "one-owner-let-go": f"Each table that held a block was one owner, so each lets go: free a shared {source} "
@@ -540,6 +595,12 @@ def _move_sentences(verb: str, source: str, destination: str, status: str) -> di
         f"{destination}, and another still on the {source}.",
         "pair-for-each-entry": "A block crosses the bus once, so there is one pair for each distinct block and not one "
         "for each table entry: it should be {expected_pairs}, and yours is {pairs}.",
+        "pairs-not-returned": "Who copies the bytes has nothing to go by but what you return: it should be "
+        "{expected_pairs}, and your swap returns None.",
+        "full-pool-answers": "A swap that cannot be done must say so: of the {distinct} distinct blocks that it "
+        "needs over there it can have {free}, so raise ValueError.",
+        "content-key-left-behind": f"With prefix caching equal contents share a block on the {destination}, too: hand "
+        "the block's `block_hash` and `num_hashed_tokens` on to `allocate`.",
         "pairs-turned-round": f"A pair says from where to where, and this way is from the {source} to the "
         f"{destination}: it should be {{expected_pairs}}, and yours is {{pairs}}.",
         "half-done": "All or nothing: whether there is room has to be settled before the first block moves, since a "
@@ -570,6 +631,8 @@ STEPS = (
             "unfinished sequences.",
             "first-sequence-only": "All sequences of a request leave together, so the blocks of every table count: "
             "`{group}` takes {blocks}, and not just those of its first sequence.",
+            "shared-left-out": "A shared block goes to the CPU as well, once: `{group}` takes {blocks}, those that "
+            "stand in several tables among them.",
             "gpu-pool-asked": "Blocks need room where they go: the CPU pool has {free_cpu} free, and what the GPU "
             "pool has does not matter.",
             "all-cpu-blocks-counted": "Others have blocks on the CPU, too: {free_cpu} of its {total_cpu} can be had, "
@@ -592,7 +655,7 @@ STEPS = (
     Step(
         exercise_id="07-swap-out",
         title="out, with the sharing intact",
-        points=3,
+        points=4,
         subject="BlockSpaceManager",
         writes=("_move", "_swap", "swap_out"),
         through=("swap_out",),
@@ -601,22 +664,22 @@ STEPS = (
         properties=_MOVE_PROPERTIES,
         misconceptions={
             **_move_sentences("swap_out", "GPU", "CPU", "RUNNING"),
+            "table-split": "A table moves as a whole, shared blocks included, and who stays keeps theirs: after your "
+            "swap one table has blocks on the GPU and on the CPU.",
             "others-lose-it-too": "A swap lets go for the sequences that move and for nobody else: a GPU block stays "
             "as long as a table of another sequence holds it.",
             "finished-moved": "Only RUNNING sequences move: one that has ended keeps its GPU blocks until somebody "
             "frees it.",
             "tables-not-replaced": "The tables are what the sequences read by: put each new table in the place of the "
             "old one, since yours still list the blocks that were left.",
-            "content-key-left-behind": "With prefix caching equal contents share a block on the CPU, too: hand the "
-            "block's `block_hash` and `num_hashed_tokens` on to `allocate`.",
+            "depth-left-behind": "The evictor goes by how deep in its text a block lies, so that a beginning outlives "
+            "what follows: hand `num_hashed_tokens` on to `allocate`, beside the `block_hash`.",
             "order-lost": "Pairs stand in the order in which the tables first name the blocks: it should be "
             "{expected_pairs}, and yours is {pairs}.",
             "mapping-instead-of-pairs": "The scheduler appends the pairs of one swap to those of the others, and from "
             "a dict it would append the keys alone: return a list of pairs.",
             "blocks-instead-of-numbers": "The worker knows no block objects, it knows rows of a tensor: make each pair "
             "of two `block_number`s.",
-            "full-pool-answers": "A swap that cannot be done must say so: of the {distinct} distinct blocks that it "
-            "needs over there it can have {free}, so raise ValueError.",
         },
         world=_MoveWorld,
         examples=(
@@ -649,6 +712,10 @@ STEPS = (
         misconceptions={
             "next-token-forgotten": "Who comes back needs room for the next token at once, or is thrown out again: "
             "`{group}` asks for {blocks} and {num_swapped} more, one for each SWAPPED sequence.",
+            "own-blocks-forgotten": "The next tokens come on top of what comes back: `{group}` asks for {blocks} and "
+            "{num_swapped} more, one for each SWAPPED sequence.",
+            "one-must-stay-free": "Exactly enough is enough: {required} blocks are asked for, {free} of {total} are "
+            "free, and no more than {reserved} of them have to stay so.",
             "last-block-looked-at": "Whether a last block has room is not looked at, here as in `can_append_slots`, "
             "since a shared one has to be copied: `{group}` asks for {blocks} and {num_swapped} more.",
             "one-block-for-all": "Each SWAPPED sequence places a token of its own in the step in which it comes back: "
@@ -675,7 +742,7 @@ STEPS = (
     Step(
         exercise_id="07-swap-in",
         title="and back",
-        points=3,
+        points=2,
         subject="BlockSpaceManager",
         writes=("swap_in",),
         needs=(*_NEEDS, "swap_out"),
@@ -694,6 +761,14 @@ STEPS = (
             _history(sizes(4, 6, 6), "allocate a 8 2 0", "swap_out a", "swap_in a", "swap_out a"),
             _history(sizes(4, 5, 4), "allocate a 6 2 0", "append_slots a 0 0 1", "swap_out a", "swap_in a"),
             _history(sizes(4, 4, 4), "allocate a 4 2 0", "finish a 1", "swap_out a", "swap_in a"),
+            _history(
+                sizes(4, 3, 2, caching=True),
+                "allocate a 8 1 0",
+                "swap_out a",
+                "allocate b 9 1 1",
+                "free b 0",
+                "swap_in a",
+            ),
         ),
         setups=random_sizes,
     ),
