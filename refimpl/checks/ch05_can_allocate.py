@@ -11,11 +11,11 @@ import math
 import operator
 import random
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, cached_property, partial
-from itertools import product
+from functools import cached_property, partial
 from typing import Any
 
 from refimpl.block_manager import AllocStatus, BlockSpaceManager, num_watermark_blocks
+from refimpl.checks import admission_rules
 from refimpl.checks.manager_comparison import STATE, TABLES
 from refimpl.checks.manager_world import (
     DECISION,
@@ -265,75 +265,6 @@ def _as_it_is(group: SequenceGroup) -> list[tuple[int, SequenceStatus, list[int]
 
 # 05-can-allocate
 
-PROBE_TOTAL, PROBE_RESERVED, PROBE_BLOCK_SIZE = 8, 2, 3
-PROBE_FREE, PROBE_TOKENS = (8, 5, 2), range(1, 28)
-
-Test = Callable[[int, int], bool]  # required blocks, blocks that are there
-Answers = tuple[str, ...]  # to the series: for each of PROBE_FREE, a prompt of each of PROBE_TOKENS
-
-
-def _leaves_less(required: int, blocks: int) -> bool:
-    return required + PROBE_RESERVED > blocks
-
-
-def _leaves_no_more(required: int, blocks: int) -> bool:
-    return required + PROBE_RESERVED >= blocks
-
-
-def _needs_more(required: int, blocks: int) -> bool:
-    return required > blocks
-
-
-OF_NEVER: dict[str, Test] = {  # what is asked of the pool, by the name of the slip
-    "": _leaves_less,
-    "later-for-never": lambda required, blocks: False,
-    "watermark-not-in-never": _needs_more,
-    "never-one-too-early": _leaves_no_more,
-}
-OF_OK: dict[str, Test] = {  # what is asked of the free blocks
-    "": _leaves_less,
-    "watermark-not-in-ok": _needs_more,
-    "exactly-is-not-enough": _leaves_no_more,
-}
-COUNTS: dict[str, Callable[[int], int]] = {  # blocks of so many tokens
-    "room-for-the-next-token": lambda num_tokens: _blocks(num_tokens + 1),
-    "tokens-for-blocks": lambda num_tokens: num_tokens,
-    "last-block-not-counted": lambda num_tokens: num_tokens // PROBE_BLOCK_SIZE,
-}
-
-
-def _blocks(num_tokens: int) -> int:
-    return len(range(0, num_tokens, PROBE_BLOCK_SIZE))
-
-
-def _answers(
-    never: Test, not_now: Test, fits_first: bool = False, count: Callable[[int], int] = _blocks, no: str = "LATER"
-) -> Answers:
-    """What a rule answers to the series; `no` is its word for those who do not fit now."""
-
-    def answer(required: int, free: int) -> str:
-        fits = not not_now(required, free)
-        if fits_first and fits:
-            return "OK"
-        return "NEVER" if never(required, PROBE_TOTAL) else "OK" if fits else no
-
-    return tuple(answer(count(num_tokens), free) for free in PROBE_FREE for num_tokens in PROBE_TOKENS)
-
-
-@cache
-def _slips() -> dict[Answers, tuple[str, str]]:
-    """Answers to the series -> the slips that give them: about the pool, about the free blocks; "" for none."""
-    found = {}
-    for (of_never, never), (of_ok, not_now), first in product(OF_NEVER.items(), OF_OK.items(), (True, False)):
-        found[_answers(never, not_now, first)] = (of_never, of_ok)
-    whole = {name: _answers(_leaves_less, _leaves_less, count=count) for name, count in COUNTS.items()}
-    whole |= {
-        "never-for-later": _answers(_leaves_less, _leaves_less, no="NEVER"),
-        "watermark-nowhere": _answers(_needs_more, _needs_more),
-        "one-block-more": _answers(_leaves_no_more, _leaves_no_more),
-    }
-    return found | {answers: (name, name) for name, answers in whole.items()}
-
 
 class _DecisionWorld(_AdmissionWorld):
     """Questions, while blocks come and go. They are taken by refimpl's own `allocate`, which is not the question."""
@@ -392,7 +323,7 @@ class _DecisionWorld(_AdmissionWorld):
         if not isinstance(got, AllocStatus):
             facts["got"] = show(got)
             return "answer-not-returned" if got is None else "not-an-answer"
-        slips = _slips().get(_asked(self._series))
+        slips = admission_rules.slips().get(_asked(self._series))
         if slips is None:
             return None
         about_never = AllocStatus.NEVER in (got, self.account.answer(facts["required"]))
@@ -429,15 +360,23 @@ class _DecisionWorld(_AdmissionWorld):
         known, new = (manager.can_allocate(_alone(1, range(start, start + 6), 2)) for start in (0, 100))
         return known is not new
 
-    def _series(self) -> Answers:
+    def _series(self) -> admission_rules.Answers:
         """What the class answers in pools of its own, at every edge of the right rule and of the wrong ones."""
         answers: list[str] = []
-        for free in PROBE_FREE:
-            watermark = PROBE_RESERVED / PROBE_TOTAL
-            manager = _with_an_allocate(self.subject(PROBE_BLOCK_SIZE, PROBE_TOTAL, 1, watermark, False))
-            if free < PROBE_TOTAL:
-                manager.allocate(_alone(0, range((PROBE_TOTAL - free) * PROBE_BLOCK_SIZE), PROBE_BLOCK_SIZE))
-            asked = (_alone(1, range(num_tokens), PROBE_BLOCK_SIZE) for num_tokens in PROBE_TOKENS)
+        for free in admission_rules.FREE:
+            watermark = admission_rules.RESERVED / admission_rules.TOTAL
+            manager = _with_an_allocate(
+                self.subject(admission_rules.BLOCK_SIZE, admission_rules.TOTAL, 1, watermark, False)
+            )
+            if free < admission_rules.TOTAL:
+                manager.allocate(
+                    _alone(
+                        0,
+                        range((admission_rules.TOTAL - free) * admission_rules.BLOCK_SIZE),
+                        admission_rules.BLOCK_SIZE,
+                    )
+                )
+            asked = (_alone(1, range(num_tokens), admission_rules.BLOCK_SIZE) for num_tokens in admission_rules.TOKENS)
             answers += [manager.can_allocate(group).name for group in asked]
         return tuple(answers)
 
