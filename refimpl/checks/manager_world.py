@@ -336,7 +336,7 @@ class ManagerWorld(World):
     def _request(self, number: int, num_tokens: int, num_seqs: int, text: int) -> SequenceGroup:
         prompt = [_token(text, position, 0) for position in range(num_tokens)]
         seqs = [Sequence(100 * number + i, prompt, self.block_size) for i in range(num_seqs)]
-        return SequenceGroup(f"request {number}", seqs)
+        return SequenceGroup(str(number), seqs)
 
     def _seq_name(self, key: Any, i: int) -> str:
         return f"{self.names[key]}.seqs[{i}]"
