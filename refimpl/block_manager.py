@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 import math
 from itertools import takewhile
+from typing import NoReturn
 
 from refimpl.allocator import BlockAllocator, CachedBlockAllocator, UncachedBlockAllocator
 from refimpl.block import BlockTable, Device, PhysicalTokenBlock, distinct_blocks, share_block_table
@@ -133,7 +134,8 @@ class BlockSpaceManager:
 
     def can_append_slots(self, group: SequenceGroup, num_lookahead_slots: int = 0) -> bool:
         """Whether every RUNNING sequence could take a new block, needed or not: simple, and never too few."""
-        self._refuse_lookahead(num_lookahead_slots)
+        if num_lookahead_slots:
+            self._refuse_lookahead(num_lookahead_slots)
         num_seqs = len(group.get_seqs(SequenceStatus.RUNNING))
         return num_seqs <= self.gpu_allocator.get_num_free_blocks()
 
@@ -148,7 +150,8 @@ class BlockSpaceManager:
             KeyError: for a sequence without a block table.
             ValueError: when more than one block is missing, the sequence is swapped out, or no block is free.
         """
-        self._refuse_lookahead(num_lookahead_slots)
+        if num_lookahead_slots:
+            self._refuse_lookahead(num_lookahead_slots)
         block_table = self._table_on(Device.GPU, seq)
         missing = seq.n_blocks - len(block_table)
         if missing > 1:
@@ -254,7 +257,8 @@ class BlockSpaceManager:
 
     def can_swap_in(self, group: SequenceGroup, num_lookahead_slots: int = 0) -> AllocStatus:
         """Whether the group's blocks fit on the GPU, and one more for the next token of each SWAPPED sequence."""
-        self._refuse_lookahead(num_lookahead_slots)
+        if num_lookahead_slots:
+            self._refuse_lookahead(num_lookahead_slots)
         num_swapped_seqs = group.num_seqs(status=SequenceStatus.SWAPPED)
         return self._alloc_status(len(self._distinct_blocks(group)) + num_swapped_seqs)
 
@@ -384,12 +388,9 @@ class BlockSpaceManager:
             raise ValueError(f"sequence {seq.seq_id} has its blocks on the {where}, not on the {device.name}")
         return block_table
 
-    def _refuse_lookahead(self, num_lookahead_slots: int) -> None:
+    def _refuse_lookahead(self, num_lookahead_slots: int) -> NoReturn:
         """Callers of vLLM may ask for slots of speculative tokens; here they are told that there are none."""
-        if num_lookahead_slots:
-            raise NotImplementedError(
-                f"num_lookahead_slots is {num_lookahead_slots}, speculation is left out here: use 0"
-            )
+        raise NotImplementedError(f"num_lookahead_slots is {num_lookahead_slots}, speculation is left out here: use 0")
 
     def _distinct_blocks(self, group: SequenceGroup) -> list[PhysicalTokenBlock]:
         return distinct_blocks(self.block_tables[seq.seq_id] for seq in group.get_unfinished_seqs())
