@@ -366,10 +366,11 @@ class BlockSpaceManager:
             self._check_room(destination, [block.block_hash for block in blocks])
 
     def _free_block_table(self, block_table: BlockTable) -> None:
-        """Let go of every block, front to back, each on the device where it lies."""
-        for block in block_table:
-            allocator = self.gpu_allocator if block.device is Device.GPU else self.cpu_allocator
-            allocator.free(block)
+        """Let go of every block, front to back, on the device where the table lies: its first block tells."""
+        if block_table:
+            free = (self.gpu_allocator if block_table[0].device is Device.GPU else self.cpu_allocator).free
+            for block in block_table:
+                free(block)
 
     def _check_room(self, allocator: BlockAllocator, block_hashes: list[BlockHash | None]) -> None:
         """ValueError unless `allocator` can give a block for each key, each asked for once."""
