@@ -20,7 +20,7 @@ from refimpl.block import (
     num_required_blocks,
     slots,
 )
-from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, equal, show
+from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, counted, equal, show
 
 ROUNDS_UP = "tokens that do not fill a block take one all the same"
 NO_SPARE = "tokens that fill their blocks take no further one"
@@ -60,14 +60,6 @@ def _opened(num_tokens: int, block_size: int) -> int:
 def _whole(got: Any, expected: int) -> bool:
     """Whether it is that number and can count: not 3.0, which `range` does not take."""
     return not isinstance(got, float) and equal(got, expected)
-
-
-def _tokens(number: int) -> str:
-    return "1 token" if number == 1 else f"{number} tokens"
-
-
-def _blocks(number: int) -> str:
-    return "1 block" if number == 1 else f"{number} blocks"
 
 
 class _RequiredWorld(World):
@@ -116,12 +108,12 @@ class _RequiredWorld(World):
             f"the result should be {blocks}",
             f"it is {show(got)}",
             _required_fault(got, num_tokens, size, blocks) if self.telling else None,
-            tokens=_tokens(num_tokens),
+            tokens=counted(num_tokens, "token"),
             size=size,
-            blocks=_blocks(blocks),
+            blocks=counted(blocks, "block"),
             got=show(got),
-            yours=_blocks(few),
-            room=_tokens(few * size),
+            yours=counted(few, "block"),
+            room=counted(few * size, "token"),
             left=num_tokens - few * size,
         )
         self.answered |= blocks > 0
@@ -203,10 +195,10 @@ class _TableWorld(World):
         """What a sentence about this table may need."""
         blocks = len(self.blocks[name])
         return {
-            "blocks": _blocks(blocks),
+            "blocks": counted(blocks, "block"),
             "num_blocks": blocks,
             "size": self.block_size,
-            "room": _tokens(blocks * self.block_size),
+            "room": counted(blocks * self.block_size, "token"),
             "last_offset": self.block_size - 1,
         }
 
@@ -266,7 +258,7 @@ class _LocateWorld(_TableWorld):
         fault = _locate_fault(got, self.blocks[name], position, places) if self.telling else None
         told |= {
             "index": (index := self.blocks[name].index(block)),
-            "before": f"{_blocks(index)} {'lies' if index == 1 else 'lie'} full",
+            "before": f"{counted(index, 'block')} {'lies' if index == 1 else 'lie'} full",
             "number": block.block_number,
             "offset": offset,
             "got": _seen(got),
@@ -511,8 +503,8 @@ class _WasteWorld(World):
             f"the result should be {sum(wasted)}",
             f"it is {show(got)}",
             self._fault(got, how, lengths, wasted, size) if lengths and self.telling else None,
-            tokens=_tokens(last),
-            blocks=_blocks(_opened(last, size)),
+            tokens=counted(last, "token"),
+            blocks=counted(_opened(last, size), "block"),
             room=in_use[-1] if in_use else 0,
             wasted=sum(wasted),
             each=show(wasted),

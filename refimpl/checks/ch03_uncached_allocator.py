@@ -13,7 +13,7 @@ from typing import Any
 
 from refimpl.allocator import UncachedBlockAllocator
 from refimpl.block import BlockTable, Device, PhysicalTokenBlock, share_block_table
-from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, equal, show
+from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, counted, equal, show
 
 A_BLOCK = "returns a block of this pool"
 ONCE = "no block is out twice"
@@ -98,7 +98,7 @@ class _PoolWorld(World):
             self.allocator.allocate,
             *arguments,
             raises=raises,
-            blocks=_blocks(free),
+            blocks=counted(free, "block"),
         )
         self._check_block(block)
         numbers = {self.blocks[other].block_number: other for other, owners in self.owners.items() if owners}
@@ -142,7 +142,7 @@ class _PoolWorld(World):
             f"it is {show(block.block_number)}",
             "made-up-block" if is_number else None,
             number=show(block.block_number),
-            blocks=_blocks(self.total),
+            blocks=counted(self.total, "block"),
         )
         self.log.expect(self.a_block, "its device", block.device, self.device)
         self.log.expect(self.a_block, "its block_size", block.block_size, self.block_size)
@@ -154,7 +154,7 @@ class _PoolWorld(World):
             self.allocator.allocate,
             returned="empty-pool-answers",
             other_error="empty-pool-other-error",
-            blocks=_blocks(self.total),
+            blocks=counted(self.total, "block"),
         )
         self._check_unchanged()
 
@@ -171,7 +171,7 @@ class _PoolWorld(World):
             self.blocks[name],
             raises=(ValueError, "owner-refused"),
             block=name,
-            owners=_owners(self.owners[name]),
+            owners=counted(self.owners[name], "owner"),
         )
         self.owners[name] -= 1
         left = self.owners[name]
@@ -186,7 +186,7 @@ class _PoolWorld(World):
             left,
             _owner_fault(owners, left),
             block=name,
-            owners=_owners(left),
+            owners=counted(left, "owner"),
             left=left,
             got=show(owners),
         )
@@ -198,7 +198,7 @@ class _PoolWorld(World):
             _return_fault(free, self.free, left),
             block=name,
             number=self.blocks[name].block_number,
-            owners=_owners(left),
+            owners=counted(left, "owner"),
             s="s" if left == 1 else "",
             free=show(free),
             expected=self.free,
@@ -268,14 +268,6 @@ class _FreeWorld(_PoolWorld):
         yield from (("share", key) for key in owned[-2:])
         yield from (("free", key) for key in owned)
         yield from (("free", key) for key, name in self.names.items() if name in self.just_freed)
-
-
-def _owners(number: int) -> str:
-    return "1 owner" if number == 1 else f"{number} owners"
-
-
-def _blocks(number: int) -> str:
-    return "1 block" if number == 1 else f"{number} blocks"
 
 
 def _owner_fault(got: Any, left: int) -> str | None:

@@ -117,10 +117,6 @@ class _CanAppendWorld(_ChapterWorld):
     verb, own = "can_append_slots", ("can_append_slots",)
     verbs = ("allocate", "can_append_slots", "append_slots", "fork", "free", "swap_out", "swap_in")
 
-    def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
-        got = super()._call(line, function, *arguments, facts=facts)
-        return got.item() if type(got).__module__ == "numpy" else got  # a bool of numpy's is no int
-
     def fault(self, symptom: str, facts: Facts) -> str | None:
         if symptom != "answer":
             return "asks-by-doing" if self.is_own else None

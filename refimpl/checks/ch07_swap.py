@@ -27,7 +27,7 @@ from refimpl.checks.manager_world import (
     random_sizes,
     sizes,
 )
-from refimpl.checks.step import RUNS, History, Log, Operation, Setup, Step, equal, show
+from refimpl.checks.step import RUNS, History, Log, Operation, Setup, Step, counted, equal, show
 from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
 
 OTHERS = -1  # stands in the account for other requests' sequences on the CPU
@@ -160,7 +160,7 @@ class _QuestionWorld(_SwapWorld):
         self.said = {i: self.theories[i][1](self.account, asked) for i in self.left}
         facts |= {
             "entries": _entries(self.account, asked),
-            "blocks": _blocks(_distinct(self.account, asked)),
+            "blocks": counted(_distinct(self.account, asked), "block"),
             "free_cpu": self.account.free(CPU),
             "total_cpu": self.account.total[CPU],
         }
@@ -225,10 +225,6 @@ def _with_finished(account: Account, group: SequenceGroup) -> int:
 
 def _of_first(account: Account, group: SequenceGroup) -> int:
     return len(account.distinct(_seq_ids(group)[:1]))
-
-
-def _blocks(number: int) -> str:
-    return "1 block" if number == 1 else f"{number} blocks"
 
 
 def _num_swapped(group: SequenceGroup) -> int:

@@ -293,6 +293,15 @@ def said(error: BaseException) -> str:
     return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
+def counted(number: int, thing: str) -> str:
+    """So many things, in words.
+
+    >>> counted(1, "block"), counted(0, "block")
+    ('1 block', '0 blocks')
+    """
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """The text without line breaks, memory addresses and what cannot be printed, cut at `limit` characters.
 
