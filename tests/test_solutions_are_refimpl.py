@@ -1,6 +1,7 @@
 """What a learner is asked to write is the reference's own code: the two are compared as syntax trees."""
 
 import ast
+import importlib
 import inspect
 import textwrap
 from pathlib import Path
@@ -12,7 +13,7 @@ import refimpl
 
 SOLUTIONS = sorted((Path(__file__).parents[1] / "solutions").glob("*/*.ipynb"))
 
-# (notebook, name there) -> name in refimpl, where the two differ
+# (notebook, class or function there) -> name in refimpl, where the two differ; "module:name" where it is no public one
 RENAMED = {
     # A learner writes the order of eviction by scanning; refimpl's LRUEvictor keeps the same order in a faster way.
     ("04_cached_allocator", "LRUEvictor"): "PlainEvictor",
@@ -30,11 +31,15 @@ def answers(nb):
             yield joined[0] if joined else None, function
 
 
-def reference(class_name, name):
-    """The syntax tree of a public function of refimpl, or of a method of a public class."""
-    public = class_name or name
-    assert public in refimpl.__all__, f"{public} is no public name of refimpl"
-    found = getattr(refimpl, public)
+def reference(stem, class_name, name):
+    """The syntax tree of a function of refimpl that answers a cell, or of a method of a class."""
+    wanted = RENAMED.get((stem, class_name or name), class_name or name)
+    if ":" in wanted:
+        module, _, wanted = wanted.partition(":")
+        found = getattr(importlib.import_module(f"refimpl.{module}"), wanted)
+    else:
+        assert wanted in refimpl.__all__, f"{wanted} is no public name of refimpl"
+        found = getattr(refimpl, wanted)
     if class_name:
         found = inspect.unwrap(getattr(found, name))
     (function,) = ast.parse(textwrap.dedent(inspect.getsource(found))).body
@@ -57,7 +62,7 @@ def differing(nb, stem):
     return [
         f"{class_name}.{function.name}" if class_name else function.name
         for class_name, function in found
-        if bare(function) != bare(reference(RENAMED.get((stem, class_name), class_name), function.name))
+        if bare(function) != bare(reference(stem, class_name, function.name))
     ]
 
 
@@ -86,4 +91,4 @@ def test_a_changed_answer_is_noticed(path):
 
 def test_a_name_that_refimpl_keeps_to_itself_is_no_reference():
     with pytest.raises(AssertionError, match="_check_token_ids is no public name"):
-        reference(None, "_check_token_ids")
+        reference("02_block_table", None, "_check_token_ids")
