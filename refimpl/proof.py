@@ -11,18 +11,17 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
-import linecache
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from types import CodeType, ModuleType
 from typing import Any
 
 from refimpl.checks import CheckResult, steps
 from refimpl.checks.engine import examine
 from refimpl.checks.step import Step
+from refimpl.exercise import Cell, CellRaised, Namespace, Runner, answers_of, read
 
 SOLUTIONS, EXERCISES = Path("solutions"), Path("exercises")
 MUTANTS, SECOND_DESIGNS = Path("tests/mutants"), Path("tests/second_designs")
@@ -34,8 +33,6 @@ OTHER_SHAPE = "__"  # never-comes-back__looks-before-counting.py shows never-com
 # Chapter 00 has no exercise notebook: its one step stands in the lesson, where a learner changes it in place.
 _TOY = "def wasted_slots(reserved, used):\n    {}\n"
 _TOY_ANSWER, _TOY_STUB = _TOY.format("return reserved - used"), _TOY.format("raise NotImplementedError()")
-
-Namespace = dict[str, Any]
 
 
 class CannotProve(Exception):
@@ -74,30 +71,22 @@ class StepProof:
 # Subjects: what a learner would pass to `check`.
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Cell:
-    grade_id: str
-    source: str
-    is_answer: bool
-    is_check: bool
-
-
 class Chapter:
     """The exercise notebook of one chapter, solved and as released."""
 
     def __init__(self, root: Path, number: str) -> None:
         self.root, self.number = root, number
-        self._code: dict[str, CodeType] = {}
+        self._runner = Runner(f"exercise_{number}", f"<exercise {number}>")
 
     @cached_property
-    def solved(self) -> list[_Cell]:
+    def solved(self) -> list[Cell]:
         """The code cells with their answers."""
-        return [_toy(_TOY_ANSWER)] if self.number == "00" else _cells(_notebook(self.root / SOLUTIONS, self.number))
+        return [_toy(_TOY_ANSWER)] if self.number == "00" else read(_notebook(self.root / SOLUTIONS, self.number))
 
     @cached_property
-    def released(self) -> list[_Cell]:
+    def released(self) -> list[Cell]:
         """The code cells as learners get them."""
-        return [_toy(_TOY_STUB)] if self.number == "00" else _cells(_notebook(self.root / EXERCISES, self.number))
+        return [_toy(_TOY_STUB)] if self.number == "00" else read(_notebook(self.root / EXERCISES, self.number))
 
     def solution(self) -> Namespace:
         """The names that the solved notebook defines, all of them new."""
@@ -113,37 +102,21 @@ class Chapter:
         return self._run([stubs.get(cell.grade_id, cell) if cell.is_answer else cell for cell in self.solved])
 
     def answers_of(self, step: Step) -> list[str]:
-        """The grade ids of this step's answer cells: those above its check and below the check before."""
-        if self.number == "00":
-            return [cell.grade_id for cell in self.solved]
-        found: list[str] = []
-        for cell in self.solved:
-            if cell.is_check and cell.grade_id == step.exercise_id:
-                return found
-            found = [] if cell.is_check else [*found, cell.grade_id] if cell.is_answer else found
-        raise NotProven(f"no check cell of {SOLUTIONS}/{self.number}_* has the grade id {step.exercise_id}")
+        """The grade ids of this step's answer cells."""
+        found = self.solved if self.number == "00" else answers_of(step.exercise_id, self.solved)
+        if found is None:
+            raise NotProven(f"no check cell of {SOLUTIONS}/{self.number}_* has the grade id {step.exercise_id}")
+        return [cell.grade_id for cell in found]
 
-    def _run(self, cells: list[_Cell]) -> Namespace:
-        module = ModuleType(f"exercise_{self.number}")
-        sys.modules[module.__name__] = module  # where dataclasses and inspect look for the names of a class's module
-        for cell in cells:
-            if not cell.is_check:
-                try:
-                    exec(self._compiled(cell), module.__dict__)
-                except Exception as error:
-                    raise NotProven(f"its cell {cell.grade_id} raised {type(error).__name__}: {error}") from error
-        return vars(module)
-
-    def _compiled(self, cell: _Cell) -> CodeType:
-        if cell.source not in self._code:
-            name = f"<exercise {self.number}, {cell.grade_id}, {len(self._code)}>"
-            linecache.cache[name] = (len(cell.source), None, cell.source.splitlines(keepends=True), name)
-            self._code[cell.source] = compile(cell.source, name, "exec", dont_inherit=True)
-        return self._code[cell.source]
+    def _run(self, cells: list[Cell]) -> Namespace:
+        try:
+            return self._runner.run(cells)
+        except CellRaised as error:
+            raise NotProven(str(error)) from error.__cause__
 
 
-def _toy(source: str) -> _Cell:
-    return _Cell("00-first-check-answer", source, is_answer=True, is_check=False)
+def _toy(source: str) -> Cell:
+    return Cell("00-first-check-answer", source, is_answer=True, is_check=False)
 
 
 def _notebook(folder: Path, number: str) -> Path:
@@ -152,23 +125,6 @@ def _notebook(folder: Path, number: str) -> Path:
         mend = "" if folder.name == SOLUTIONS.name else "; generate it with: python -m refimpl release"
         raise NotProven(f"{folder.name}/{number}_*/{number}_*.ipynb is {len(found)} notebooks and not one{mend}")
     return found[0]
-
-
-def _cells(path: Path) -> list[_Cell]:
-    """The code cells of a notebook."""
-    found = []
-    for cell in json.loads(path.read_text("utf-8"))["cells"]:
-        if cell["cell_type"] == "code":
-            graded = cell["metadata"].get("nbgrader", {})
-            found.append(
-                _Cell(
-                    grade_id=graded.get("grade_id", cell["id"]),
-                    source="".join(cell["source"]),
-                    is_answer=graded.get("solution", False),
-                    is_check=graded.get("grade", False) and not graded.get("solution", False),
-                )
-            )
-    return found
 
 
 def subject(step: Step, names: Namespace) -> Any:
