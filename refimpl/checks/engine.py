@@ -98,6 +98,9 @@ wasted, not 35.
 
 def examine(step: Step, subject: Any, time_limit: float = TIME_LIMIT) -> CheckResult:
     """Check `subject` against `step`, printing nothing; see `check`."""
+    why_not = step.cannot_run()
+    if why_not is not None:
+        return _result(step, "not attempted", why_not)
     unfit = _unfit(step, subject) or _stands_on_sand(step, subject, time_limit)
     if unfit is not None:
         return unfit

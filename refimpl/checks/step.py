@@ -6,12 +6,13 @@ time on both and compares them after each. Worlds are written a chapter at a tim
 
 from __future__ import annotations
 
+import importlib
 import operator
 import random
 import re
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from string import ascii_lowercase
@@ -31,6 +32,24 @@ class History:
     operations: tuple[Operation, ...]
 
 
+class LoadedLater:
+    """Functions of refimpl by module and name, loaded when they are looked at: until a check runs, no torch is needed.
+
+    >>> [function.__name__ for function in LoadedLater("block:locate", "block:slots")]
+    ['locate', 'slots']
+    """
+
+    def __init__(self, *places: str) -> None:
+        self._places = [place.split(":") for place in places]
+
+    def __iter__(self) -> Iterator[Callable[..., Any]]:
+        return (getattr(importlib.import_module(f"refimpl.{module}"), name) for module, name in self._places)
+
+
+def _runs_anywhere() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One exercise step.
@@ -45,6 +64,7 @@ class Step:
             (`_copy_on_write` of `append_slots`): the check calls these, and a design that has no such part passes too.
         needs: other methods of the subject that the check calls.
         after: steps on whose answers this one stands; it is checked once they pass.
+        cannot_run: says in a sentence why this machine cannot check the step, or None where it can.
         reference: refimpl's functions that answer this step, refused while the check runs.
         properties: everything that the world compares, apart from `RUNS`, which every step has.
         misconceptions: id -> the sentence that corrects the thought; {names} are filled in from the evidence.
@@ -60,7 +80,7 @@ class Step:
     subject: str
     writes: tuple[str, ...]
     needs: tuple[str, ...]
-    reference: tuple[Callable[..., Any], ...]
+    reference: Iterable[Callable[..., Any]]
     properties: tuple[str, ...]
     misconceptions: Mapping[str, str]
     world: Callable[[Any, Setup, Log], World]
@@ -68,6 +88,7 @@ class Step:
     setups: Callable[[random.Random], Setup]
     after: tuple[str, ...] = ()
     through: tuple[str, ...] = ()
+    cannot_run: Callable[[], str | None] = _runs_anywhere
 
     @property
     def asks_for(self) -> tuple[str, ...]:
