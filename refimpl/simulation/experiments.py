@@ -28,6 +28,8 @@ from refimpl.simulation.workload import (
     sharegpt_like,
 )
 
+GIB = 1 << 30
+BLOCK_SIZE = 16  # vLLM's default
 NUM_SLOTS = 15_700  # 12 GB at 0.8 MB a token: PagedAttention paper (SOSP 2023), table 1
 MAX_MODEL_LEN = 2048  # of OPT
 CONTIGUOUS = {"maximum": reserve_max_len, "power of two": reserve_power_of_two, "oracle": reserve_oracle}
@@ -91,7 +93,9 @@ def serve(workload: Iterable[WorkloadRequest], simulator: Simulator) -> Served:
     return Served(result, backlog.requests / backlog.steps, backlog.tokens / backlog.seconds)
 
 
-def paging(num_requests: int = 120, *, block_size: int = 16, block_manager: Any = None, seed: int = 0) -> Served:
+def paging(
+    num_requests: int = 120, *, block_size: int = BLOCK_SIZE, block_manager: Any = None, seed: int = 0
+) -> Served:
     """Serve a ShareGPT-like mix out of blocks: 4 requests a second, more than the machine can.
 
     Args:
@@ -104,7 +108,7 @@ def paging(num_requests: int = 120, *, block_size: int = 16, block_manager: Any 
     return serve(sharegpt_like(num_requests, 4.0, seed=seed), simulator)
 
 
-def paging_config(block_size: int = 16) -> CacheConfig:
+def paging_config(block_size: int = BLOCK_SIZE) -> CacheConfig:
     """The paper's memory in blocks of this size.
 
     >>> paging_config().num_gpu_blocks
@@ -152,7 +156,9 @@ class SharedPrompt:
 PROMPT_LEN, ANSWER_LEN = 960, 128  # with half of the answer 1024 slots, which is what a request holds on average
 
 
-def shared_prompt(system_tokens: int, num_requests: int = 150, *, own_first: bool = False) -> SharedPrompt:
+def shared_prompt(
+    system_tokens: int, num_requests: int = 150, *, own_first: bool = False, block_size: int = BLOCK_SIZE
+) -> SharedPrompt:
     """Serve questions to a customer service, all after the same system prompt, without prefix caching and with it.
 
     Prompts of 960 tokens, the system prompt included, and answers of 128; all of them arrive at once.
@@ -161,6 +167,7 @@ def shared_prompt(system_tokens: int, num_requests: int = 150, *, own_first: boo
         system_tokens: length of the system prompt, 0 to 959.
         num_requests: how many.
         own_first: what is a request's own stands before the system prompt, not behind it.
+        block_size: slots of a block; only whole blocks are shared.
 
     Raises:
         ValueError: for a system prompt that leaves no token to the request.
@@ -169,7 +176,7 @@ def shared_prompt(system_tokens: int, num_requests: int = 150, *, own_first: boo
         raise ValueError(f"the system prompt has {system_tokens} tokens, it must be 0 or more and below {PROMPT_LEN}")
     workload = list(_questions(system_tokens, num_requests, own_first=own_first))
     plain, cached = (
-        serve(workload, _simulator(dataclasses.replace(paging_config(), enable_prefix_caching=caching)))
+        serve(workload, _simulator(dataclasses.replace(paging_config(block_size), enable_prefix_caching=caching)))
         for caching in (False, True)
     )
     held = PROMPT_LEN + ANSWER_LEN / 2
@@ -199,19 +206,24 @@ def squeeze(
     num_gpu_blocks: int,
     *,
     cost_model: CostModel = GPU_OPT_13B_A100,
+    swap_space: float | None = None,
     on_step: OnStep | None = None,
     **limits: Any,
 ) -> SimulationResult:
-    """Serve a workload that outgrows a pool of so many blocks of 16, with all the swap space that it can use.
+    """Serve a workload that outgrows a pool of so many blocks of 16.
 
     Args:
-        workload: what arrives; `SUMMARIES`, `four_answers()`.
+        workload: what arrives; `SUMMARIES`, `chats()`, `four_answers()`.
         num_gpu_blocks: size of the pool, which is what gpu_memory_utilization sets.
         cost_model: what a step costs; `SLOW_SWAP`, say.
+        swap_space: GiB of host memory for swapped blocks; None: all that can be used.
         on_step: as of `Simulator.run`.
         limits: flags of SchedulerConfig: max_num_seqs, preemption_mode, policy.
     """
-    config = CacheConfig(num_gpu_blocks=num_gpu_blocks, num_cpu_blocks=20 * num_gpu_blocks)
+    num_cpu_blocks = 20 * num_gpu_blocks
+    if swap_space is not None:
+        num_cpu_blocks = int(swap_space * GIB) // (BLOCK_SIZE * cost_model.kv_bytes_per_token)
+    config = CacheConfig(BLOCK_SIZE, num_gpu_blocks=num_gpu_blocks, num_cpu_blocks=num_cpu_blocks)
     scheduler_config = SchedulerConfig(max_model_len=MAX_MODEL_LEN, **limits)
     return Simulator(config, scheduler_config, cost_model).run(workload, on_step=on_step)
 
@@ -224,6 +236,11 @@ SLOW_SWAP = dataclasses.replace(
 )
 """The same machine, with a tenth of PCIe's bandwidth between the pools. Many small copies are as slow as that: figure
 19a of the PagedAttention paper has them for small blocks."""
+
+
+def chats(*, seed: int = 0) -> Workload:
+    """40 requests for one answer each, with ShareGPT's lengths, all at once: what has to make room is recomputed."""
+    return poisson(40, math.inf, seed=seed)
 
 
 def four_answers(*, seed: int = 0) -> Workload:
