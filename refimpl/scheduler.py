@@ -271,9 +271,7 @@ class Scheduler:
             never = self._why_never(seq_group, num_new_tokens)
             if never is not None:
                 self.waiting.popleft()
-                self._end(seq_group, SequenceStatus.FINISHED_IGNORED)
-                outputs.ignored_seq_groups.append(seq_group)
-                self._decide(outputs, seq_group, "ignore", never)
+                self._ignore(seq_group, outputs, never)
                 continue
             num_new_seqs = seq_group.get_max_num_running_seqs()
             if self.block_manager.can_allocate(seq_group) is AllocStatus.LATER:
@@ -284,7 +282,7 @@ class Scheduler:
                 break
             self.waiting.popleft()
             self.block_manager.allocate(seq_group)
-            _set_status(seq_group, SequenceStatus.WAITING, SequenceStatus.RUNNING)
+            self._set_status(seq_group, SequenceStatus.WAITING, SequenceStatus.RUNNING)
             self.running.append(seq_group)
             budget.add(num_new_tokens, num_new_seqs)
             outputs.scheduled_seq_groups.append(ScheduledSequenceGroup(seq_group, num_new_tokens))
@@ -308,19 +306,31 @@ class Scheduler:
         recomputed: list[SequenceGroup] = []
         while queue:
             seq_group = queue.popleft()
-            while not self.block_manager.can_append_slots(seq_group):
-                victim = self._take_victim(queue, now) if queue else seq_group
-                self._preempt(victim, recomputed, outputs)
-                if victim is seq_group:
-                    break
-            else:
-                self._append_slots(seq_group, outputs)
-                self.running.append(seq_group)
-                budget.add(seq_group.num_seqs(SequenceStatus.RUNNING), 0)
-                outputs.scheduled_seq_groups.append(ScheduledSequenceGroup(seq_group, 1))
-                self._note_progress(seq_group, now)
+            if not self._make_room(seq_group, queue, recomputed, outputs, now):
+                continue
+            self._append_slots(seq_group, outputs)
+            self.running.append(seq_group)
+            budget.add(seq_group.num_seqs(SequenceStatus.RUNNING), 0)
+            outputs.scheduled_seq_groups.append(ScheduledSequenceGroup(seq_group, 1))
+            self._note_progress(seq_group, now)
         recomputed.sort(key=lambda seq_group: seq_group.arrival_time, reverse=True)
         self.waiting.extendleft(recomputed)  # newest first, so that they stand in order of arrival
+
+    def _make_room(
+        self,
+        seq_group: SequenceGroup,
+        queue: deque[SequenceGroup],
+        recomputed: list[SequenceGroup],
+        outputs: SchedulerOutputs,
+        now: float,
+    ) -> bool:
+        """Preempt victims from `queue`, then the group itself, until it can grow; False when it was the last victim."""
+        while not self.block_manager.can_append_slots(seq_group):
+            victim = self._take_victim(queue, now) if queue else seq_group
+            self._preempt(victim, recomputed, outputs)
+            if victim is seq_group:
+                return False
+        return True
 
     def _schedule_swapped(self, budget: SchedulingBudget, outputs: SchedulerOutputs) -> None:
         """Bring swapped groups back, from the head of the queue up to the first that has to wait."""
@@ -330,9 +340,7 @@ class Scheduler:
             status = self.block_manager.can_swap_in(seq_group)
             if status is AllocStatus.NEVER:
                 self.swapped.popleft()
-                self._end(seq_group, SequenceStatus.FINISHED_IGNORED)
-                outputs.ignored_seq_groups.append(seq_group)
-                self._decide(outputs, seq_group, "ignore", "it needs more blocks than the pool has above the watermark")
+                self._ignore(seq_group, outputs, "it needs more blocks than the pool has above the watermark")
                 continue
             num_new_tokens = seq_group.num_seqs(SequenceStatus.SWAPPED)
             num_new_seqs = seq_group.get_max_num_running_seqs()
@@ -344,7 +352,7 @@ class Scheduler:
                 break
             self.swapped.popleft()
             outputs.blocks_to_swap_in += self.block_manager.swap_in(seq_group)
-            _set_status(seq_group, SequenceStatus.SWAPPED, SequenceStatus.RUNNING)
+            self._set_status(seq_group, SequenceStatus.SWAPPED, SequenceStatus.RUNNING)
             self._append_slots(seq_group, outputs)
             self.running.append(seq_group)
             budget.add(num_new_tokens, num_new_seqs)
@@ -367,16 +375,17 @@ class Scheduler:
         return any(source not in taken for source, _ in outputs.blocks_to_copy)
 
     def _append_slots(self, seq_group: SequenceGroup, outputs: SchedulerOutputs) -> None:
+        """A slot for the newest token of each of the group's RUNNING sequences; what has to be copied is noted."""
         for seq in seq_group.get_seqs(SequenceStatus.RUNNING):
             outputs.blocks_to_copy += self.block_manager.append_slots(seq)
 
     def _take_victim(self, queue: deque[SequenceGroup], now: float) -> SequenceGroup:
         """Take the group that is to make room out of `queue`: the newest, or by the policy's own order."""
-        if self.scheduler_config.policy == "fcfs":
-            return queue.pop()
-        victim = max(queue, key=lambda seq_group: (_total_len(seq_group), -self._speed(seq_group, now)))
-        queue.remove(victim)
-        return victim
+        if self.scheduler_config.policy == "longest-slowest":
+            victim = max(queue, key=lambda seq_group: (_total_len(seq_group), -self._speed(seq_group, now)))
+            queue.remove(victim)
+            return victim
+        return queue.pop()
 
     def _preempt(self, seq_group: SequenceGroup, recomputed: list[SequenceGroup], outputs: SchedulerOutputs) -> None:
         """Make a running group give up its blocks: to be recomputed, on the CPU, or for good."""
@@ -389,7 +398,7 @@ class Scheduler:
             self._decide(outputs, seq_group, "recompute", "no free block; its tokens are prefilled again later")
         elif self.block_manager.can_swap_out(seq_group):
             outputs.blocks_to_swap_out += self.block_manager.swap_out(seq_group)
-            _set_status(seq_group, SequenceStatus.RUNNING, SequenceStatus.SWAPPED)
+            self._set_status(seq_group, SequenceStatus.RUNNING, SequenceStatus.SWAPPED)
             self.swapped.append(seq_group)
             self._decide(outputs, seq_group, "swap out", "no free block; its blocks move to the CPU")
         else:
@@ -420,6 +429,18 @@ class Scheduler:
             computed_block_nums=self.block_manager.get_common_computed_block_ids(seqs),
             token_chunk_size=scheduled.token_chunk_size,
         )
+
+    def _ignore(self, seq_group: SequenceGroup, outputs: SchedulerOutputs, reason: str) -> None:
+        """End a group that can never run, free its blocks, and report it."""
+        self._end(seq_group, SequenceStatus.FINISHED_IGNORED)
+        outputs.ignored_seq_groups.append(seq_group)
+        self._decide(outputs, seq_group, "ignore", reason)
+
+    @staticmethod
+    def _set_status(seq_group: SequenceGroup, before: SequenceStatus, after: SequenceStatus) -> None:
+        """Every sequence of the group that was `before` is `after` from now on."""
+        for seq in seq_group.get_seqs(before):
+            seq.status = after
 
     def _end(self, seq_group: SequenceGroup, status: SequenceStatus) -> None:
         """End what has not ended yet and free its blocks."""
@@ -472,11 +493,6 @@ def _make_block_manager(cache_config: CacheConfig) -> BlockSpaceManager:
         cache_config.num_cpu_blocks,
         enable_caching=cache_config.enable_prefix_caching,
     )
-
-
-def _set_status(seq_group: SequenceGroup, before: SequenceStatus, after: SequenceStatus) -> None:
-    for seq in seq_group.get_seqs(before):
-        seq.status = after
 
 
 def _total_len(seq_group: SequenceGroup) -> int:
