@@ -20,12 +20,14 @@ Namespace = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cell:
-    """A code cell. `grade_id` is its cell id where it has no grade id; a check's is the id of its exercise step."""
+    """A cell. `grade_id` is its cell id where it has no grade id; a check's is the id of its exercise step."""
 
     grade_id: str
     source: str
     is_answer: bool
     is_check: bool
+    kind: str = "code"  # or "markdown", "raw"
+    is_marked: bool = False  # the grader knows it: it has a grade id
 
 
 class CellRaised(Exception):
@@ -43,9 +45,13 @@ def read(path: Path) -> list[Cell]:
         ValueError: when the file is no notebook.
         OSError: when it cannot be read.
     """
+    return [cell for cell in read_all(path) if cell.kind == "code"]
+
+
+def read_all(path: Path) -> list[Cell]:
+    """All cells of a notebook, in order, texts included; raises what `read` raises."""
     try:
-        cells = json.loads(path.read_text("utf-8"))["cells"]
-        return [_cell(cell) for cell in cells if cell["cell_type"] == "code"]
+        return [_cell(cell) for cell in json.loads(path.read_text("utf-8"))["cells"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not a Jupyter notebook") from error
 
@@ -58,6 +64,8 @@ def _cell(cell: dict[str, Any]) -> Cell:
         source="".join(cell["source"]),
         is_answer=is_answer,
         is_check=graded.get("grade", False) and not is_answer,
+        kind=cell["cell_type"],
+        is_marked="grade_id" in graded,
     )
 
 

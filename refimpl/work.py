@@ -46,6 +46,7 @@ class Notebook:
     saved: datetime
     cells: list[Cell]
     _problems: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)  # grade id -> what its cell did
+    _not_installed: list[str] = dataclasses.field(default_factory=list, repr=False)  # modules that its cells import
 
     @cached_property
     def names(self) -> Namespace:
@@ -56,6 +57,8 @@ class Notebook:
             with _quiet():
                 errors = within(TIME_LIMIT, lambda: list(runner.run_in(names, self.cells)))
             self._problems.update({error.grade_id: f"ended in {_said(error.__cause__)}" for error in errors})
+            causes = [error.__cause__ for error in errors]
+            self._not_installed.extend(str(cause.name) for cause in causes if isinstance(cause, ModuleNotFoundError))
         except OutOfTime:
             self._problems[""] = f"its cells had not ended after {TIME_LIMIT:g} seconds"
         return names
@@ -66,9 +69,13 @@ class Notebook:
         if problem is not None:
             return CheckResult(step.exercise_id, step.title, "raised", 0.0, step.points, problem)
         if subject is None:
-            message = f"The notebook defines no `{step.subject}`."
+            message = self._with_missing(f"The notebook defines no `{step.subject}`.")
             return CheckResult(step.exercise_id, step.title, "not attempted", 0.0, step.points, message)
-        return examine(step, subject)
+        try:
+            return examine(step, subject)
+        except ModuleNotFoundError as error:
+            message = not_installed(str(error.name))
+            return CheckResult(step.exercise_id, step.title, "not attempted", 0.0, step.points, message)
 
     def problem(self, step: Step) -> str | None:
         """Why the step's answers cannot be checked: one of them raised when it ran, or the notebook did not end."""
@@ -77,8 +84,12 @@ class Notebook:
             return f"The notebook cannot be read: {self._problems['']}."
         for cell in answers_of(step.exercise_id, self.cells) or []:
             if cell.grade_id in self._problems:
-                return f"The cell {cell.grade_id} {self._problems[cell.grade_id]}."
+                return self._with_missing(f"The cell {cell.grade_id} {self._problems[cell.grade_id]}.")
         return None
+
+    def _with_missing(self, sentence: str) -> str:
+        """The sentence, and before it what is not installed: names that are missing may come from there."""
+        return " ".join([*(not_installed(module) for module in self._not_installed[:1]), sentence])
 
 
 def notebooks(folder: Path | str) -> dict[str, Notebook]:
@@ -88,6 +99,8 @@ def notebooks(folder: Path | str) -> dict[str, Notebook]:
         NoWork: for a folder that does not exist or holds no exercise.
     """
     folder = Path(folder)
+    if not folder.is_dir():
+        raise NoWork(f"there is no folder {folder}: `make work` makes my_work and copies the exercises there")
     found: dict[str, Notebook] = {}
     for path in sorted(folder.rglob("*.ipynb")):
         if any(part.startswith(".") for part in path.relative_to(folder).parts):
@@ -121,6 +134,16 @@ def results(notebook: Notebook) -> Iterator[CheckResult]:
 def chapter_steps(number: str) -> list[Step]:
     """The steps of a chapter."""
     return [step for step in steps().values() if step.exercise_id.partition("-")[0] == number]
+
+
+def not_installed(module: str) -> str:
+    """What to say of a module that cannot be imported.
+
+    >>> not_installed("torch.nn")
+    'This needs torch, which is not installed here; `make lab` installs what the course needs.'
+    """
+    package = module.partition(".")[0]
+    return f"This needs {package}, which is not installed here; `make lab` installs what the course needs."
 
 
 @contextlib.contextmanager
