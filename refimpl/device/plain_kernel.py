@@ -1,0 +1,275 @@
+"""A decode kernel to learn from, and what runs it, or a learner's own: compiled on CUDA, else interpreted on the CPU.
+
+One program is one query head of one sequence and goes through its blocks as `plain_attention.attend_in_blocks` does.
+It shares no block among the heads of a group and splits no context; `triton_kernels` holds the kernel that serves.
+Triton's interpreter turns a wrong index into a raw address, so an interpreted kernel is watched: what it reads or
+writes outside the tensors it was given is an error that names the tensor, and lanes that a mask shuts hold NaN.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+    from triton.runtime import interpreter
+except ModuleNotFoundError:
+    triton = interpreter = None
+    tl = types.SimpleNamespace(constexpr="tl.constexpr")  # so that a kernel can be defined, if not run
+
+Kernel = Callable[..., None]
+
+NOT_INSTALLED = (
+    "Triton is not installed here, so no kernel can run and this one cannot be judged: Triton is there for Linux on "
+    "x86-64, where `pip install triton` adds it."
+)
+
+
+def jit(kernel: Kernel) -> Any:
+    """`triton.jit`, whatever the machine: where Triton is missing, the kernel can still be written and not run."""
+    return kernel if triton is None else triton.jit(kernel)
+
+
+def decode_kernel(  # type: ignore[no-untyped-def]  # Triton would look annotations up as values
+    output,
+    query,
+    key_cache,
+    value_cache,
+    block_tables,
+    context_lens,
+    scale,
+    query_strides,
+    cache_strides,
+    table_strides,
+    GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+):
+    """Decode attention: one program attends with one query head of one sequence, block after block.
+
+    The first six are pointers to the first element of each tensor; strides are in elements and in the order of the
+    axes. output, query: [num_seqs, num_heads, HEAD_DIM]; key_cache, value_cache: [num_blocks, BLOCK_SIZE,
+    num_kv_heads, HEAD_DIM]; block_tables: [num_seqs, max_blocks]; context_lens: [num_seqs]. GROUP query heads read
+    one KV head.
+    """
+    seq = tl.program_id(0)
+    head = tl.program_id(1)
+    context_len = tl.load(context_lens + seq).to(tl.int32)
+    offsets = tl.arange(0, BLOCK_SIZE)
+    dims = tl.arange(0, HEAD_DIM)
+    q = tl.load(query + seq * query_strides[0] + head * query_strides[1] + dims * query_strides[2])
+
+    largest = float("-inf")
+    total = 0.0
+    result = tl.full([HEAD_DIM], 0.0, tl.float32)
+    for first in range(0, context_len, BLOCK_SIZE):
+        block = tl.load(block_tables + seq * table_strides[0] + first // BLOCK_SIZE * table_strides[1])
+        rows = block * cache_strides[0] + offsets * cache_strides[1] + head // GROUP * cache_strides[2]
+        elements = rows[:, None] + dims[None, :] * cache_strides[3]
+        is_token = first + offsets < context_len
+        keys = tl.load(key_cache + elements, mask=is_token[:, None], other=0.0)
+        values = tl.load(value_cache + elements, mask=is_token[:, None], other=0.0)
+        scores = tl.sum(q[None, :] * keys, 1) * scale
+        scores = tl.where(is_token, scores, float("-inf"))
+        new_largest = tl.maximum(largest, tl.max(scores, 0))
+        decay = tl.exp(largest - new_largest)
+        weights = tl.exp(scores - new_largest)
+        total = total * decay + tl.sum(weights, 0)
+        result = result * decay + tl.sum(weights[:, None] * values, 0)
+        largest = new_largest
+
+    result = result / tl.where(total == 0.0, 1.0, total)  # a context of 0 tokens gives 0
+    tl.store(output + seq * query_strides[0] + head * query_strides[1] + dims * query_strides[2], result)
+
+
+def run_kernel(
+    kernel: Any,
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    context_lens: Tensor,
+    scale: float | None = None,
+) -> Tensor:
+    """What a kernel with `decode_kernel`'s arguments computes: compiled for tensors on CUDA, else interpreted.
+
+    Args:
+        kernel: the function, with or without `jit` around it.
+        query, key_cache, value_cache, block_tables, context_lens, scale: as for `plain_attention.paged_attention`;
+            head_dim and block size are powers of two, keys and values have the same strides, and all is float32
+            where it is interpreted.
+
+    Returns:
+        [num_seqs, num_heads, head_dim]; NaN where the kernel wrote nothing.
+
+    Raises:
+        ValueError: for tensors that no such kernel takes.
+        IndexError: when an interpreted kernel leaves the tensors; whatever else the kernel raises, as it raised it.
+        RuntimeError: where Triton is not installed.
+    """
+    if triton is None:
+        raise RuntimeError(NOT_INSTALLED)
+    num_kv_heads, head_dim = key_cache.shape[2:]
+    for what, size in (("head_dim", head_dim), ("the block size", key_cache.shape[1])):
+        if size & (size - 1):
+            raise ValueError(f"{what} is {size}, and a Triton kernel's ranges are powers of two")
+    if key_cache.stride() != value_cache.stride():
+        raise ValueError(f"keys are strided {key_cache.stride()} and values {value_cache.stride()}: make them alike")
+    query = query.contiguous()
+    output = torch.full_like(query, torch.nan)
+    pointers = (output, query, key_cache, value_cache, block_tables, context_lens.contiguous())
+    strides = (query.stride(), key_cache.stride(), block_tables.stride())
+    sizes = {"GROUP": query.shape[1] // num_kv_heads, "HEAD_DIM": head_dim, "BLOCK_SIZE": key_cache.shape[1]}
+    scale = head_dim**-0.5 if scale is None else scale
+    function = getattr(kernel, "fn", kernel)
+    if query.is_cuda:
+        compiled = kernel if isinstance(kernel, triton.JITFunction) else triton.jit(function)
+        compiled[tuple(query.shape[:2])](*pointers, scale, *strides, **sizes)
+    elif query.numel():
+        names = ("output", "query", "key_cache", "value_cache", "block_tables", "context_lens")
+        with _watched(dict(zip(names, pointers, strict=True))):
+            _interpret(function, query.shape[:2], (*pointers, scale, *strides), sizes)
+    return output
+
+
+def where_kernels_run() -> str:
+    """Where `run_kernel` runs a kernel on this machine, in words."""
+    if triton is None:
+        return "nowhere: Triton is not installed"
+    if torch.cuda.is_available():
+        return f"compiled, on {torch.cuda.get_device_name()}"
+    return "in Triton's interpreter on the CPU, in float32: no CUDA device was found"
+
+
+def _interpret(function: Kernel, grid: tuple[int, ...], arguments: tuple[Any, ...], sizes: dict[str, int]) -> None:
+    """Run the programs one after the other. What the kernel raises comes as the kernel raised it."""
+    with _interpreted_library():
+        try:
+            interpreter.InterpretedFunction(_with_its_own_names(function))[tuple(grid)](*arguments, **sizes)
+        except interpreter.InterpreterError as error:
+            cause: BaseException = error
+            while isinstance(cause, interpreter.InterpreterError) and cause.__cause__ is not None:
+                cause = cause.__cause__
+            raise cause from None
+
+
+def _with_its_own_names(function: Kernel) -> Kernel:
+    """The same function with names of its own: the interpreter would leave dozens of its own in a notebook.
+
+    Functions that it calls are interpreted as well, with or without `jit` around them.
+    """
+    names = {
+        name: interpreter.InterpretedFunction(value.fn) if isinstance(value, triton.JITFunction) else value
+        for name, value in function.__globals__.items()
+    }
+    copied = types.FunctionType(
+        function.__code__, names, function.__name__, function.__defaults__, function.__closure__
+    )
+    copied.__annotations__ = function.__annotations__
+    return copied
+
+
+@contextlib.contextmanager
+def _interpreted_library() -> Iterator[None]:
+    """Triton's own functions that are written in Triton (`tl.sum`, `tl.max`, …), interpreted as well, for a while.
+
+    They are if TRITON_INTERPRET is set before Triton is first imported, which nobody can see to in a notebook. The
+    interpreter exchanges what its functions call and leaves some of it so: all is as it was afterwards.
+    """
+    triton.runtime.jit.mangle_type(0)  # its first call imports modules that want the library as it is
+    places = (tl, tl.core, tl.standard, tl.math, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base)
+    before = [(place, dict(vars(place))) for place in places]
+    functions = {name: member for name, member in vars(tl.standard).items() if isinstance(member, triton.JITFunction)}
+    try:
+        if functions:
+            interpreter._patch_lang(functions["sum"].fn)
+        for name, function in functions.items():
+            for place in (tl, tl.standard, tl.tensor):  # as a function, and as a method of what it is about
+                if hasattr(place, name):
+                    setattr(place, name, interpreter.InterpretedFunction(function.fn).rewrite())
+        yield
+    finally:
+        for place, members in before:
+            for name in vars(place).keys() - members.keys() if isinstance(place, type) else ():
+                delattr(place, name)
+            for name, member in members.items():
+                if vars(place)[name] is not member:
+                    setattr(place, name, member)
+
+
+@contextlib.contextmanager
+def _watched(tensors: dict[str, Tensor]) -> Iterator[None]:
+    """Let an interpreted kernel read and write in these tensors alone, and poison what a mask shuts.
+
+    The kernel is given made-up addresses, far apart, so that each tells which pointer it was made from.
+    """
+    memories = [
+        _Memory(name, tensor, (number + 1) * _FAR_APART) for number, (name, tensor) in enumerate(tensors.items())
+    ]
+    builder, convert = interpreter.interpreter_builder, interpreter._implicit_cvt
+    load, store = builder.create_masked_load, builder.create_masked_store
+
+    def with_made_up_address(argument: Any) -> Any:
+        converted = convert(argument)
+        for memory in memories:
+            if isinstance(argument, Tensor) and argument.data_ptr() == memory.tensor.data_ptr():
+                converted.handle.data[:] = memory.start
+        return converted
+
+    def real(does: str, ptrs: Any, mask: Any) -> Any:
+        made_up = ptrs.data.astype("int64")
+        addresses = made_up.copy()
+        for memory in memories:
+            here = abs(made_up - memory.start) < _FAR_APART // 2
+            memory.insist_on_inside(does, made_up[here & mask.data])
+            addresses[here] += memory.tensor.data_ptr() - memory.start
+        return interpreter.TensorHandle(addresses.astype("uint64"), ptrs.dtype)
+
+    def watched_load(ptrs: Any, mask: Any, other: Any, *rest: Any) -> Any:
+        loaded = load(real("reads", ptrs, mask), mask, other, *rest)
+        if other is None and loaded.data.dtype.kind == "f":
+            loaded.data[~mask.data] = float("nan")  # compiled, such a lane may hold anything
+        return loaded
+
+    def watched_store(ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        return store(real("writes", ptrs, mask), value, mask, *rest)
+
+    builder.create_masked_load, builder.create_masked_store = watched_load, watched_store
+    interpreter._implicit_cvt = with_made_up_address
+    try:
+        yield
+    finally:
+        del builder.create_masked_load, builder.create_masked_store
+        interpreter._implicit_cvt = convert
+
+
+_FAR_APART = 2**56  # bytes: no index of a small tensor leads from one to another
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """A tensor and the address that a kernel takes it to begin at."""
+
+    name: str
+    tensor: Tensor
+    start: int
+
+    def insist_on_inside(self, does: str, addresses: Any) -> None:
+        """IndexError for the first address outside the tensor."""
+        elements = (addresses - self.start) // self.tensor.element_size()
+        extent = 1 + sum(
+            (size - 1) * stride for size, stride in zip(self.tensor.shape, self.tensor.stride(), strict=True)
+        )
+        outside = elements[(elements < 0) | (elements >= extent)]
+        if outside.size:
+            raise IndexError(
+                f"the kernel {does} element {outside[0]} of {self.name}, whose elements are 0 to {extent - 1}"
+            )
