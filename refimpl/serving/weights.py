@@ -16,6 +16,7 @@ from refimpl.serving.fetch_model import MODEL_NAME, verified_model_path
 from refimpl.serving.gguf_file import read_gguf
 from refimpl.serving.hub_folder import read_hub_folder
 from refimpl.serving.llama import Llama, LlamaConfig, weight_shapes
+from refimpl.serving.random_model import RANDOM_MODEL, random_model
 from refimpl.serving.tokenizer import Tokenizer
 
 DTYPES = {
@@ -38,9 +39,9 @@ def load_model(model: str | Path, dtype: str = "auto", device: str = "cpu") -> L
     """Read a Llama-family model.
 
     Args:
-        model: "smollm2-135m", which `python -m refimpl fetch-model` has fetched; the path of a GGUF file; or that of
-            a folder in the hub's format (config.json, model.safetensors or its shards with their index,
-            tokenizer.json).
+        model: "smollm2-135m", which `python -m refimpl fetch-model` has fetched; "random-tiny", which needs no file
+            and knows nothing; the path of a GGUF file; or that of a folder in the hub's format (config.json,
+            model.safetensors or its shards with their index, tokenizer.json).
         dtype: what the weights are converted to: "float32" ("auto" too), "float16" or "bfloat16".
         device: where the model lies and is computed: "cpu" or "cuda".
 
@@ -56,7 +57,9 @@ def load_model(model: str | Path, dtype: str = "auto", device: str = "cpu") -> L
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}, it must be one of {sorted(DTYPES)}")
     path = verified_model_path() if model == MODEL_NAME else Path(model)
-    if path.is_dir():
+    if model == RANDOM_MODEL:
+        config, weights, tokenizer = random_model()
+    elif path.is_dir():
         config, weights, tokenizer = read_hub_folder(path)
     elif path.is_file():
         config, weights, tokenizer = read_gguf(path)
