@@ -61,6 +61,17 @@ def _parser() -> argparse.ArgumentParser:
     checks.add_argument("--json", action="store_true", help="as JSON")
     checks.set_defaults(run=_checks)
 
+    check = commands.add_parser("check", help="run exercise notebooks from a clean kernel and say what is wrong")
+    check.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
+    check.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for one cell (default: 60)")
+    check.add_argument("--json", action="store_true", help="as JSON")
+    check.set_defaults(run=_check)
+
+    progress = commands.add_parser("progress", help="how far you have come, chapter by chapter, and what is next")
+    progress.add_argument("folder", nargs="?", default=Path("my_work"), type=Path, help="default: my_work")
+    progress.add_argument("--json", action="store_true", help="as JSON")
+    progress.set_defaults(run=_progress)
+
     bench = commands.add_parser("bench", help="measure what the package costs")
     what = bench.add_subparsers(title="what", required=True, metavar="WHAT")
     manager = what.add_parser("manager", help="the block manager's operations")
@@ -112,6 +123,18 @@ def _checks(args: argparse.Namespace) -> int:
     for row in rows:
         print(f"{row['id']:<24} {row['points']:>4} points   {row['title']}")
     return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    from refimpl.check_notebook import main as check
+
+    return check(args.notebooks, as_json=args.json, timeout=args.timeout)
+
+
+def _progress(args: argparse.Namespace) -> int:
+    from refimpl.progress import main as progress
+
+    return progress(args.folder, as_json=args.json)
 
 
 def _add_bench_manager_arguments(parser: argparse.ArgumentParser) -> None:
