@@ -29,12 +29,13 @@ class CheckedSlots:
 
     rows: [num_written * 2 * num_kv_heads], int64, on the cache's device: the rows of a layer's pool, keys and values,
     one for each head of each token that is written. tokens: [num_written], which of the step's tokens these are, None
-    for all of them. num_tokens: tokens in the step, padding included.
+    for all of them. num_tokens: tokens in the step, padding included. slots: the mapping itself.
     """
 
     rows: Tensor
     tokens: Tensor | None
     num_tokens: int
+    slots: Tensor
 
 
 class KVCache:
@@ -142,7 +143,7 @@ class KVCache:
         if slot_mapping.dim() != 1 or slot_mapping.dtype not in (torch.int64, torch.int32):
             form = f"{list(slot_mapping.shape)} of {slot_mapping.dtype}"
             raise ValueError(f"slot_mapping is {form}, it must be [num_tokens] of torch.int64")
-        device, on_host = self.gpu.device, slot_mapping.device.type == "cpu"
+        mapping, device, on_host = slot_mapping, self.gpu.device, slot_mapping.device.type == "cpu"
         num_tokens, tokens = len(slot_mapping), None
         lowest, highest = (int(slot) for slot in slot_mapping.aminmax()) if num_tokens else (0, -1)
         if lowest < PADDING_SLOT or highest >= self._num_slots:
@@ -154,7 +155,7 @@ class KVCache:
         first_row = slots // self.block_size * (num_kv_heads * self.block_size) + slots % self.block_size
         key_rows = first_row + torch.arange(num_kv_heads, device=slots.device) * self.block_size
         rows = torch.cat((key_rows, key_rows + num_kv_heads * self._num_slots), dim=1).flatten()
-        return CheckedSlots(rows.to(device, non_blocking=on_host), tokens, num_tokens)
+        return CheckedSlots(rows.to(device, non_blocking=on_host), tokens, num_tokens, mapping)
 
     def write(self, layer: int, key: Tensor, value: Tensor, slot_mapping: Tensor | CheckedSlots) -> None:
         """Put the keys and values of some tokens into their slots of the GPU pool.

@@ -18,7 +18,7 @@ from refimpl.block_manager import BlockSpaceManager
 from refimpl.config import CacheConfig, SchedulerConfig
 from refimpl.device import memory
 from refimpl.device.kv_cache import KVCache
-from refimpl.scheduler import Scheduler, SchedulerOutputs, SequenceGroupMetadata
+from refimpl.scheduler import SchedulerOutputs, SequenceGroupMetadata
 from refimpl.sequence import SamplingParams, Sequence, SequenceGroup, SequenceStatus
 from refimpl.serving.llama import LlamaConfig
 from refimpl.serving.metrics import StepMetrics
@@ -26,6 +26,7 @@ from refimpl.serving.model_runner import prepare_step
 from refimpl.serving.outputs import RequestOutput
 from refimpl.serving.request import SEED_BITS, Branch, Request
 from refimpl.serving.sampling import logprobs_of, sample
+from refimpl.serving.seam import ReferenceParts
 from refimpl.serving.tokenizer import IncrementalDetokenizer
 from refimpl.serving.weights import LoadedModel
 
@@ -42,6 +43,7 @@ class LLMEngine:
         model: network and tokenizer.
         cache_config: with `num_gpu_blocks` known; `num_cpu_blocks` follows from `swap_space` when it is not.
         scheduler_config: the limits of a step and of a sequence.
+        parts: whose scheduler, block manager, cache and attention: `refimpl.parts.Parts`; refimpl's when left out.
         seed: for requests that bring no seed of their own, 0 to 2**32 - 1.
         log_decisions: print every decision of the scheduler as a line of text.
 
@@ -57,11 +59,13 @@ class LLMEngine:
         model: LoadedModel,
         cache_config: CacheConfig,
         scheduler_config: SchedulerConfig,
+        parts: ReferenceParts | None = None,
         *,
         seed: int = 0,
         log_decisions: bool = False,
     ) -> None:
         network, num_gpu_blocks = model.network, cache_config.num_gpu_blocks
+        self._parts = parts or ReferenceParts()
         if num_gpu_blocks is None:
             raise ValueError("num_gpu_blocks is None, the engine needs to know the size of the pool")
         _check_max_model_len(scheduler_config.max_model_len, num_gpu_blocks, cache_config.block_size, network.config)
@@ -78,10 +82,11 @@ class LLMEngine:
                 memory.host_memory(),
                 pinned=network.device.type == "cuda",
             )
-        self.kv_cache = KVCache(shape[0], num_gpu_blocks, num_cpu_blocks, *shape[1:], network.device)
-        self.scheduler = Scheduler(
+        self.kv_cache = self._parts.make_kv_cache(shape[0], num_gpu_blocks, num_cpu_blocks, *shape[1:], network.device)
+        self.scheduler = self._parts.make_scheduler(
             scheduler_config, replace(cache_config, num_cpu_blocks=num_cpu_blocks), log_decisions=log_decisions
         )
+        self._num_blocks = num_gpu_blocks, num_cpu_blocks
         self._model = model
         self._limits = scheduler_config
         self._seed = seed
@@ -116,7 +121,8 @@ class LLMEngine:
         _check_seed(seed, SEED_BITS)
         seq = Sequence(self._num_branches, self._token_ids_of(prompt), self.block_manager.block_size)
         group = SequenceGroup(request_id, [seq], sampling_params, arrival_time=float(self._num_branches))
-        self.scheduler.add_seq_group(group)
+        with self._parts.at_work():
+            self.scheduler.add_seq_group(group)
         generator = torch.Generator().manual_seed(seed)
         detokenizer = IncrementalDetokenizer(self._model.tokenizer)
         branch = Branch(seq, generator, detokenizer, tuple(sampling_params.stop))
@@ -144,7 +150,8 @@ class LLMEngine:
 
     def abort_request(self, request_id: str) -> None:
         """End a request, wherever it is, and free its blocks. An unknown id: nothing."""
-        self.scheduler.abort_seq_group(request_id)
+        with self._parts.at_work():
+            self.scheduler.abort_seq_group(request_id)
         self._requests.pop(request_id, None)
 
     def has_unfinished_requests(self) -> bool:
@@ -161,7 +168,14 @@ class LLMEngine:
         Returns:
             The requests that this step moved, each as far as it has come. One that cannot run, or that lost its place
             and cannot come back, is finished and says why in its `error`.
+
+        Raises:
+            PartError: when a learner's part fails; it names the part.
         """
+        with self._parts.at_work():
+            return self._step(final_only)
+
+    def _step(self, final_only: bool) -> list[RequestOutput]:
         start = time.perf_counter()
         metadata, outputs = self.scheduler.schedule()
         ended = self._ended_by_the_scheduler(outputs)
@@ -196,22 +210,22 @@ class LLMEngine:
         return (
             f"request {request_id} had to make room, and its {request.num_blocks(SequenceStatus.FINISHED_ABORTED)} "
             f"blocks do not fit the {decision.num_free_cpu_blocks} that are free of the "
-            f"{self.block_manager.num_total_cpu_blocks} blocks of swap space: raise swap_space"
+            f"{self._num_blocks[1]} blocks of swap space: raise swap_space"
         )
 
     def _why_ignored(self, request: Request) -> str:
         """Why the request could not run even with the machine to itself."""
-        manager = self.block_manager
+        num_gpu_blocks, reserved = self._num_blocks[0], self.block_manager.watermark_blocks
         seqs = request.group.get_seqs(SequenceStatus.FINISHED_IGNORED)
         what = "the prompt" if not seqs[0].get_output_len() else "the prompt with its answer so far"
         if seqs[0].get_len() > self._limits.max_model_len:
             return f"{what} has {seqs[0].get_len()} tokens, max_model_len is {self._limits.max_model_len}"
         needs = f"{seqs[0].n_blocks} blocks"
-        if len(seqs) > 1 or seqs[0].n_blocks <= manager.num_total_gpu_blocks - manager.watermark_blocks:
+        if len(seqs) > 1 or seqs[0].n_blocks <= num_gpu_blocks - reserved:
             needs = f"{request.num_blocks(SequenceStatus.FINISHED_IGNORED)} blocks and {len(seqs)} to grow into"
         return (
-            f"{what} needs {needs}, the GPU pool holds {manager.num_total_gpu_blocks} and keeps "
-            f"{manager.watermark_blocks} free: raise num_gpu_blocks_override or gpu_memory_utilization"
+            f"{what} needs {needs}, the GPU pool holds {num_gpu_blocks} and keeps {reserved} free: "
+            f"raise num_gpu_blocks_override or gpu_memory_utilization"
         )
 
     def _move_blocks(self, outputs: SchedulerOutputs) -> None:
@@ -257,7 +271,8 @@ class LLMEngine:
         while start < len(seqs):
             end = _end_of_part(seqs, block_tables, start, computed, block_size)
             part, tables = seqs[start:end], block_tables[start:end]
-            logits.append(network.forward(prepare_step(part, tables, self.kv_cache), self.kv_cache))
+            step = prepare_step(part, tables, self.kv_cache, self._parts.slots)
+            logits.append(network.forward(step, self.kv_cache, self._parts.decode))
             for seq, block_table in zip(part, tables, strict=True):
                 computed.update(block_table[: seq.get_len() // block_size])
             start = end

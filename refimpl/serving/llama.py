@@ -18,6 +18,7 @@ from refimpl.device.attention import decode_attention, paged_prefill_attention
 from refimpl.device.kv_cache import KVCache
 from refimpl.serving.linear import Linear
 from refimpl.serving.model_runner import StepInput
+from refimpl.serving.seam import DecodeAttention
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,10 @@ class Llama:
         return self._embedding.device
 
     @torch.inference_mode()
-    def forward(self, step: StepInput, cache: KVCache) -> Tensor:
+    def forward(self, step: StepInput, cache: KVCache, decode: DecodeAttention = decode_attention) -> Tensor:
         """Compute one step: write the new tokens' keys and values, and predict what comes next.
+
+        `decode` is the attention of one new token a sequence.
 
         Returns:
             [num_seqs, vocab_size], float32: the logits behind each sequence's last token.
@@ -87,8 +90,8 @@ class Llama:
         rotation = torch.polar(torch.ones_like(angles), angles)
         *others, last = self._layers
         for layer in others:
-            hidden = layer.forward(hidden, rotation, step, cache)
-        hidden = last.forward(hidden, rotation, step, cache, only_last_tokens=not step.attention.is_decode)
+            hidden = layer.forward(hidden, rotation, step, cache, decode)
+        hidden = last.forward(hidden, rotation, step, cache, decode, only_last_tokens=not step.attention.is_decode)
         num_seqs = len(step.attention.query_lens)
         return self._lm_head(_normalised(hidden, self._norm_floor))[:num_seqs].float()
 
@@ -117,7 +120,14 @@ class _Layer:
         self._index = index
 
     def forward(
-        self, hidden: Tensor, rotation: Tensor, step: StepInput, cache: KVCache, *, only_last_tokens: bool = False
+        self,
+        hidden: Tensor,
+        rotation: Tensor,
+        step: StepInput,
+        cache: KVCache,
+        decode: DecodeAttention,
+        *,
+        only_last_tokens: bool = False,
     ) -> Tensor:
         """[num_tokens, hidden_size] to the same.
 
@@ -126,6 +136,7 @@ class _Layer:
             rotation: [num_tokens, 1, head_dim / 2], complex.
             step: what is computed.
             cache: where its keys and values go, and what it attends to.
+            decode: the attention of one new token a sequence.
             only_last_tokens: give back the last token of each sequence, [padded_rows(num_seqs), hidden_size]; all
                 that is needed of the others are their keys and values.
         """
@@ -134,7 +145,7 @@ class _Layer:
         if only_last_tokens:
             metadata = step.last_attention
             hidden, query = hidden[step.last_tokens], query[step.last_tokens[: len(metadata.query_lens)]]
-        attention = decode_attention if metadata.is_decode else paged_prefill_attention
+        attention = decode if metadata.is_decode else paged_prefill_attention
         attended = attention(query, cache.key_cache(self._index), cache.value_cache(self._index), metadata).flatten(1)
         if len(attended) < len(hidden):
             attended = functional.pad(attended, (0, 0, 0, len(hidden) - len(attended)))

@@ -16,6 +16,7 @@ from refimpl.sequence import SamplingParams, Sequence
 from refimpl.serving.engine import MAX_TOKENS_AT_A_TIME, LLMEngine, Prompt, cache_shape
 from refimpl.serving.model_runner import prepare_step
 from refimpl.serving.outputs import RequestOutput
+from refimpl.serving.seam import ReferenceParts
 from refimpl.serving.tokenizer import Tokenizer
 from refimpl.serving.weights import LoadedModel, load_model
 
@@ -41,6 +42,7 @@ class LLM:
         preemption_mode: "recompute", "swap", or None to choose by the number of sequences.
         seed: for requests that bring no seed of their own.
         log_decisions: print every decision of the scheduler as a line of text.
+        parts: whose scheduler, block manager, cache and attention: `refimpl.parts.Parts`; refimpl's when left out.
 
     Raises:
         FileNotFoundError: without the model.
@@ -66,6 +68,7 @@ class LLM:
         preemption_mode: str | None = None,
         seed: int = 0,
         log_decisions: bool = False,
+        parts: ReferenceParts | None = None,
     ) -> None:
         cache_config = CacheConfig(block_size, gpu_memory_utilization, swap_space, enable_prefix_caching)
         if num_gpu_blocks_override is not None and num_gpu_blocks_override < 1:
@@ -79,7 +82,9 @@ class LLM:
         )
         self._tokenizer = loaded.tokenizer
         self._num_requests = 0
-        self.llm_engine = LLMEngine(loaded, cache_config, scheduler_config, seed=seed, log_decisions=log_decisions)
+        self.llm_engine = LLMEngine(
+            loaded, cache_config, scheduler_config, parts, seed=seed, log_decisions=log_decisions
+        )
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer, chat template included."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from refimpl.device.attention import AttentionMetadata
 from refimpl.device.kv_cache import CheckedSlots, KVCache, slot_mapping
 from refimpl.sequence import Sequence
+from refimpl.serving.seam import SlotMapping
 
 _LEAST_ROWS = 4
 
@@ -54,13 +55,19 @@ def padded_rows(num_rows: int) -> int:
     return -(-num_rows // granularity) * granularity
 
 
-def prepare_step(seqs: SequenceOf[Sequence], block_tables: SequenceOf[list[int]], cache: KVCache) -> StepInput:
+def prepare_step(
+    seqs: SequenceOf[Sequence],
+    block_tables: SequenceOf[list[int]],
+    cache: KVCache,
+    slots_of: SlotMapping = slot_mapping,
+) -> StepInput:
     """The input that computes every new token of `seqs`.
 
     Args:
         seqs: at least one sequence, each with at least one new token.
         block_tables: block numbers of each sequence, with room for all its tokens.
         cache: where keys and values are.
+        slots_of: what answers for `slot_mapping`.
 
     Raises:
         ValueError: for a table that is too short, or a block that the cache does not have.
@@ -80,7 +87,7 @@ def prepare_step(seqs: SequenceOf[Sequence], block_tables: SequenceOf[list[int]]
         new = range(seq.num_computed_tokens, seq.get_len())
         token_ids += seq.get_token_ids(new.start)
         positions += new
-        slots.append(slot_mapping(block_table, new, cache.block_size))
+        slots.append(slots_of(block_table, new, cache.block_size))
     longest = max(len(block_table) for block_table in block_tables)
     tables = torch.tensor([block_table + [0] * (longest - len(block_table)) for block_table in block_tables])
     tables, device = tables.to(cache.gpu.device), cache.gpu.device

@@ -89,10 +89,10 @@ class Step:
 class MemoryReader:
     """Reads the pools of one block manager, and changes nothing.
 
-    Reads `block_tables` and the two allocators' free and total counts, and of a block its number, device, ref_count
-    and `computed`. No allocator shows its free blocks, so the reader remembers every block that it has met in a table:
-    one that nobody holds any more and that still counts as computed is cached. Blocks that came and went before the
-    first reading are taken for plain free ones.
+    Reads `block_tables`, the free counts and, where there are allocators, their total counts, and of a block its
+    number, device, ref_count and `computed`. No allocator shows its free blocks, so the reader remembers every block
+    that it has met in a table: one that nobody holds any more and that still counts as computed is cached. Blocks that
+    came and went before the first reading are taken for plain free ones.
 
     >>> from refimpl import BlockSpaceManager, Sequence, SequenceGroup
     >>> manager = BlockSpaceManager(block_size=4, num_gpu_blocks=8, num_cpu_blocks=0)
@@ -119,11 +119,16 @@ class MemoryReader:
                     copies[id(block)] = BlockState(block.block_number, block.ref_count, _is_computed(block))
             if blocks:
                 tables[names.get(seq_id, f"seq {seq_id}")] = tuple(copies[id(block)] for block in blocks)
-        manager, on_gpu = self.manager, device is Device.GPU
-        allocator = manager.gpu_allocator if on_gpu else manager.cpu_allocator
-        num_free = manager.get_num_free_gpu_blocks() if on_gpu else manager.get_num_free_cpu_blocks()
+        num_free = int(getattr(self.manager, f"get_num_free_{device.name.lower()}_blocks")())
         cached = sorted(number for number, block in met.items() if block.ref_count == 0 and _is_computed(block))
-        return PoolState(device.name, allocator.get_num_total_blocks(), num_free, tables, tuple(cached))
+        return PoolState(device.name, self._num_blocks(device, num_free, tables), num_free, tables, tuple(cached))
+
+    def _num_blocks(self, device: Device, num_free: int, tables: Mapping[str, tuple[BlockState, ...]]) -> int:
+        """Blocks of the pool; a manager that has no allocators tells by what is free and what is in tables."""
+        allocator = getattr(self.manager, f"{device.name.lower()}_allocator", None)
+        if allocator is not None:
+            return int(allocator.get_num_total_blocks())
+        return num_free + len({block.block_number for table in tables.values() for block in table})
 
 
 class Recorder:

@@ -43,10 +43,11 @@ class Simulator:
         block_manager: one with BlockSpaceManager's methods, of these sizes, to be used instead of a fresh one for each
             run; `refimpl.simulation.baselines` has some.
         scheduler: one with Scheduler's methods, to be used instead of a fresh one for each run, with its own manager.
+        parts: makes a scheduler with its block manager for each run: `refimpl.parts.Parts`.
 
     Raises:
-        ValueError: for pools of unknown size, a scheduler together with a block manager, or one of the two whose
-            blocks have another size.
+        ValueError: for pools of unknown size, more than one of parts, scheduler and block manager, or a scheduler or
+            manager whose blocks have another size.
 
     >>> import math
     >>> from refimpl.simulation.workload import Lengths, poisson
@@ -66,11 +67,12 @@ class Simulator:
         *,
         block_manager: Any = None,
         scheduler: Any = None,
+        parts: Any = None,
     ) -> None:
         if cache_config.num_gpu_blocks is None or cache_config.num_cpu_blocks is None:
             raise ValueError("cache_config has no num_gpu_blocks and num_cpu_blocks yet, a simulation needs both")
-        if scheduler is not None and block_manager is not None:
-            raise ValueError("a scheduler has its block manager already: give one of the two")
+        if sum(given is not None for given in (scheduler, block_manager, parts)) > 1:
+            raise ValueError("a scheduler has its block manager already, and parts make both: give one of the three")
         manager = block_manager if scheduler is None else scheduler.block_manager
         if manager is not None and manager.block_size != cache_config.block_size:
             raise ValueError(
@@ -82,6 +84,7 @@ class Simulator:
         self.cost_model = cost_model
         self._block_manager = block_manager
         self._scheduler = scheduler
+        self._parts = parts
 
     def run(
         self, workload: Iterable[WorkloadRequest], *, on_step: OnStep | None = None, progress: bool = False
@@ -100,7 +103,9 @@ class Simulator:
         """
         start = time.perf_counter()
         scheduler = self._scheduler
-        if scheduler is None:
+        if self._parts is not None:
+            scheduler = self._parts.make_scheduler(self.scheduler_config, self.cache_config)
+        elif scheduler is None:
             scheduler = Scheduler(self.scheduler_config, self.cache_config, self._block_manager)
         _check_pools(scheduler, self.cache_config)
         run = _Run(scheduler, self.cache_config, self.scheduler_config.max_model_len, self.cost_model, on_step)

@@ -71,7 +71,8 @@ def read_pools(source: Any, names: Mapping[Any, str]) -> list[PoolState]:
         return [_renamed(source.gpu, names), _renamed(source.cpu, names)]
     reader = source if hasattr(source, "read") else None
     if reader is None:
-        missing = [name for name in ("block_tables", "gpu_allocator", "cpu_allocator") if not hasattr(source, name)]
+        asked = ("block_tables", "get_num_free_gpu_blocks", "get_num_free_cpu_blocks")
+        missing = [name for name in asked if not hasattr(source, name)]
         if missing:
             raise TypeError(
                 f"a {type(source).__name__} has no {' and no '.join(missing)}; pass a block manager, "

@@ -40,7 +40,7 @@ def test_a_prompt_that_is_cached_whole_leaves_something_to_compute(tiny_model, a
     run(engine)
     forward, computed = tiny_model.network.forward, []
     monkeypatch.setattr(
-        tiny_model.network, "forward", lambda step, cache: computed.append(step.num_tokens) or forward(step, cache)
+        tiny_model.network, "forward", lambda step, *rest: computed.append(step.num_tokens) or forward(step, *rest)
     )
     add(engine, [ask], 1)
     outputs = run(engine)
@@ -76,7 +76,7 @@ def test_sixteen_prompts_twice_with_caching_and_without(tiny_model: LoadedModel,
     asks = [Ask(tuple(rng.randrange(320) for _ in range(rng.randint(1, 40))), greedy(8)) for _ in range(16)]
     forward, logits = tiny_model.network.forward, []
     monkeypatch.setattr(
-        tiny_model.network, "forward", lambda step, cache: logits.append(forward(step, cache)) or logits[-1]
+        tiny_model.network, "forward", lambda step, *rest: logits.append(forward(step, *rest)) or logits[-1]
     )
     answers, first_logits = [], []
     for caching in (False, True):

@@ -193,8 +193,8 @@ def prefix_a_block_too_long(get: Callable) -> Callable:
 def table_of_another_sequence(prepare: Callable) -> Callable:
     """The last sequence of a step reads the blocks of the first."""
 
-    def faulty(seqs: list[Sequence], block_tables: list[list[int]], cache: KVCache) -> object:
-        return prepare(seqs, [*block_tables[:-1], block_tables[0]], cache)
+    def faulty(seqs: list[Sequence], block_tables: list[list[int]], *rest: object) -> object:
+        return prepare(seqs, [*block_tables[:-1], block_tables[0]], *rest)
 
     return faulty
 

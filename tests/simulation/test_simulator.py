@@ -228,7 +228,7 @@ def test_pools_have_to_be_known_and_empty_and_of_the_size_that_was_said():
         make_simulator(8, manager=BlockSpaceManager(4, 8, 3)).run([])
     with pytest.raises(ValueError, match="blocks hold 8 tokens, cache_config says 4"):
         make_simulator(8, manager=BlockSpaceManager(8, 8, 0))
-    with pytest.raises(ValueError, match="give one of the two"):
+    with pytest.raises(ValueError, match="give one of the three"):
         make_simulator(8, manager=BlockSpaceManager(4, 8, 0), scheduler=scheduler)
 
 

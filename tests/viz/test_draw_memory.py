@@ -79,7 +79,7 @@ def test_a_recorded_step_is_drawn_with_the_names_it_has():
 
 
 def test_what_is_no_manager_is_refused_with_what_it_lacks():
-    with pytest.raises(TypeError, match="a dict has no block_tables and no gpu_allocator and no cpu_allocator; pass"):
+    with pytest.raises(TypeError, match="a dict has no block_tables and no get_num_free_gpu_blocks and no get_n"):
         memory({})
 
 

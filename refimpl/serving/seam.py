@@ -1,0 +1,47 @@
+"""What an engine is made of: the reference's parts, each of which a learner's own can take the place of.
+
+The engine asks for its scheduler, its cache and its attention here and nowhere else. `refimpl.parts.Parts` answers with
+the learner's; this answers with the reference's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch import Tensor
+
+from refimpl.config import CacheConfig, SchedulerConfig
+from refimpl.device.attention import AttentionMetadata, decode_attention
+from refimpl.device.kv_cache import KVCache, slot_mapping
+from refimpl.scheduler import Scheduler
+
+SlotMapping = Callable[[list[int], Sequence[int], int], Tensor]
+DecodeAttention = Callable[[Tensor, Tensor, Tensor, AttentionMetadata], Tensor]
+
+
+class ReferenceParts:
+    """All parts the reference's."""
+
+    def make_scheduler(
+        self, scheduler_config: SchedulerConfig, cache_config: CacheConfig, *, log_decisions: bool = False
+    ) -> Scheduler:
+        """The scheduler, with its block manager."""
+        return Scheduler(scheduler_config, cache_config, log_decisions=log_decisions)
+
+    def make_kv_cache(self, *shape: Any) -> KVCache:
+        """The pools; `shape` is the arguments of `KVCache`."""
+        return KVCache(*shape)
+
+    def slots(self, block_table: list[int], positions: Sequence[int], block_size: int) -> Tensor:
+        """Where the tokens at these positions keep their keys and values: `slot_mapping`."""
+        return slot_mapping(block_table, positions, block_size)
+
+    def decode(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata) -> Tensor:
+        """Attention of one new token a sequence: `paged_attention`."""
+        return decode_attention(query, key_cache, value_cache, metadata)
+
+    def at_work(self) -> AbstractContextManager[object]:
+        """What an error inside `with` is to be told as: the reference's own are what they are."""
+        return nullcontext()
