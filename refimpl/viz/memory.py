@@ -67,7 +67,7 @@ def memory(
 
 def read_pools(source: Any, names: Mapping[Any, str]) -> list[PoolState]:
     """The GPU's and the CPU's pool."""
-    if all(hasattr(source, name) for name in ("gpu", "cpu")):
+    if not hasattr(source, "block_tables") and all(hasattr(source, name) for name in ("gpu", "cpu")):
         return [_renamed(source.gpu, names), _renamed(source.cpu, names)]
     reader = source if hasattr(source, "read") else None
     if reader is None:

@@ -16,6 +16,7 @@ import torch
 from dense_llama import DenseLlama
 
 from refimpl import CacheConfig, LLMEngine, SamplingParams, SchedulerConfig
+from refimpl.parts import Parts
 from refimpl.scheduler import SchedulerOutputs
 from refimpl.serving.outputs import RequestOutput
 from refimpl.serving.weights import LoadedModel
@@ -73,6 +74,7 @@ def engine_of(
     caching: bool = False,
     mode: str | None = None,
     max_model_len: int = 64,
+    parts: Parts | None = None,
     **limits: int,
 ) -> LLMEngine:
     return LLMEngine(
@@ -84,6 +86,7 @@ def engine_of(
             num_cpu_blocks=num_cpu_blocks,
         ),
         SchedulerConfig(max_model_len=max_model_len, preemption_mode=mode, **limits),
+        parts,
     )
 
 
