@@ -17,6 +17,17 @@ SOLUTIONS = sorted((Path(__file__).parents[1] / "solutions").glob("*/*.ipynb"))
 RENAMED = {
     # A learner writes the order of eviction by scanning; refimpl's LRUEvictor keeps the same order in a faster way.
     ("04_cached_allocator", "LRUEvictor"): "PlainEvictor",
+    # Chapter 9's functions in their plainest form; refimpl's cache does the same faster (tests/device).
+    ("09_kv_cache_on_the_device", "num_gpu_blocks"): "device.plain_cache:num_gpu_blocks",
+    ("09_kv_cache_on_the_device", "slot_mapping"): "device.plain_cache:slot_mapping",
+    ("09_kv_cache_on_the_device", "reshape_and_cache"): "device.plain_cache:reshape_and_cache",
+    ("09_kv_cache_on_the_device", "copy_blocks"): "device.plain_cache:copy_blocks",
+    ("09_kv_cache_on_the_device", "swap_blocks"): "device.plain_cache:swap_blocks",
+    # What a person on call works out is no part of a serving system.
+    ("12_tune_and_troubleshoot", "DecisionLog"): "simulation.diagnosis:DecisionLog",
+    ("12_tune_and_troubleshoot", "LongestSlowest"): "simulation.diagnosis:LongestSlowest",
+    ("12_tune_and_troubleshoot", "BlockSizes"): "simulation.diagnosis:BlockSizes",
+    ("12_tune_and_troubleshoot", "BlockIndex"): "simulation.diagnosis:BlockIndex",
 }
 
 

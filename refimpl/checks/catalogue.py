@@ -14,6 +14,8 @@ from refimpl.checks import (
     ch05_can_allocate,
     ch06_append_slots,
     ch07_swap,
+    ch09_kv_cache_on_the_device,
+    ch12_tune_and_troubleshoot,
 )
 from refimpl.checks.step import Step
 
@@ -26,6 +28,8 @@ CHAPTERS = (
     ch05_can_allocate,
     ch06_append_slots,
     ch07_swap,
+    ch09_kv_cache_on_the_device,
+    ch12_tune_and_troubleshoot,
 )
 
 

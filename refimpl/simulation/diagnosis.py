@@ -8,7 +8,7 @@ answers here to theirs.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from refimpl.block import num_required_blocks
@@ -69,7 +69,8 @@ class DecisionLog:
                 if decision.action in COMES_IN:
                     came_in[name] = step
                 elif decision.action in IS_SENT_AWAY and name in came_in:
-                    if step - came_in.pop(name) <= within:
+                    stay = step - came_in.pop(name)
+                    if stay <= within:
                         found[name] = found.get(name, 0) + 1
         return found
 
@@ -146,7 +147,7 @@ class LongestSlowest:
         time, tokens = notes[0]
         return (self.total_len(seq_group) - tokens) / (now - time)
 
-    def choose(self, queue: Sequence[SequenceGroup], now: float) -> SequenceGroup:
+    def choose(self, queue: list[SequenceGroup], now: float) -> SequenceGroup:
         """The group of `queue` that is to make room; of several alike the one that stands first."""
         return max(queue, key=lambda seq_group: (self.total_len(seq_group), -self.speed(seq_group, now)))
 
@@ -180,7 +181,7 @@ class BlockSizes:
             total += (num_blocks * block_size - length) * self.slot_bytes + num_blocks * self.block_bytes
         return total
 
-    def pick(self, candidates: Sequence[int]) -> int:
+    def pick(self, candidates: list[int]) -> int:
         """The block size that costs least; of several the largest.
 
         Raises:

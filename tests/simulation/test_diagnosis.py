@@ -58,7 +58,7 @@ def test_an_absence_lasts_until_the_request_comes_in_or_is_ended_or_the_log_is_o
 def test_reading_changes_nothing():
     log = log_of("prefill a 35", "recompute a, wait a", "prefill a 36")
     before = copy.deepcopy(log.steps)
-    assert log.short_stays(9) and log.recomputed_tokens() and log.longest_absences()
+    assert (log.short_stays(9), log.recomputed_tokens(), log.longest_absences()) == ({"a": 1}, 35, {"a": 1})
     assert log.steps == before
 
 

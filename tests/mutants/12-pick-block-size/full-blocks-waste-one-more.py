@@ -1,0 +1,11 @@
+"""What a block lacks to its size is empty."""
+
+from refimpl import num_required_blocks
+
+
+def cost(self, block_size):
+    total = 0
+    for length in self.lengths:
+        total += (block_size - length % block_size) * self.slot_bytes
+        total += num_required_blocks(length, block_size) * self.block_bytes
+    return total

@@ -1,0 +1,11 @@
+"""A request has one last block."""
+
+from refimpl import num_required_blocks
+
+
+def cost(self, block_size):
+    total = 0
+    for length in self.lengths:
+        total += (num_required_blocks(length, block_size) * block_size - length) * self.slot_bytes
+        total += self.block_bytes
+    return total

@@ -1,0 +1,5 @@
+"""Small blocks waste least."""
+
+
+def pick(self, candidates):
+    return min(candidates)

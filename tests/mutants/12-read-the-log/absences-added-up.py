@@ -1,0 +1,17 @@
+"""Time away is time away."""
+
+from refimpl.simulation.diagnosis import COMES_IN, IS_SENT_AWAY
+
+
+def longest_absences(self):
+    left, away = {}, {}
+    for step, decisions in enumerate(self.steps):
+        for decision in decisions:
+            name = decision.request_id
+            if decision.action in IS_SENT_AWAY:
+                left[name] = step
+            elif decision.action in (*COMES_IN, "ignore") and name in left:
+                away[name] = away.get(name, 0) + step - left.pop(name)
+    for name, step in left.items():
+        away[name] = away.get(name, 0) + len(self.steps) - step
+    return away
