@@ -141,14 +141,17 @@ class Document:
             )
         self.steps = chapter_steps(self.number)
 
-    def name(self, index: int) -> str:
-        """A cell in words: the number that *Run All* gives it, and the line that shows it best."""
+    def label(self, index: int) -> str:
+        """A cell by the number that *Run All* gives it; a text has none."""
         cell = self.cells[index]
-        lines = [line.strip() for line in cell.source.splitlines() if line.strip()]
-        best = next((line for line in lines if not line.startswith(("@", "#", "%"))), "".join(lines[:1]))
         number = sum(earlier.kind == "code" and bool(earlier.source.strip()) for earlier in self.cells[: index + 1])
-        kind = f"cell [{number}]" if cell.kind == "code" else f"the {cell.kind.title()} cell"
-        return f"{kind} (`{one_line(best, 60)}`)" if best else f"{kind} (empty)"
+        return f"cell [{number}]" if cell.kind == "code" else f"the {cell.kind.title()} cell"
+
+    def name(self, index: int) -> str:
+        """A cell by its number and the line that shows it best."""
+        lines = [line.strip() for line in self.cells[index].source.splitlines() if line.strip()]
+        best = next((line for line in lines if not line.startswith(("@", "#", "%"))), "".join(lines[:1]))
+        return f"{self.label(index)} (`{one_line(best, 60)}`)" if best else f"{self.label(index)} (empty)"
 
     def place(self, step: Step) -> Place:
         """Where the step is checked, and whether its check cell is the released one, once, below its answers."""
@@ -164,7 +167,7 @@ class Document:
     def _faults(self, step: Step, found: Sequence[int], index: int) -> Iterator[str]:
         cell, source = self.cells[index], released_check(step)
         if len(found) > 1:
-            where = " and ".join(self.name(i) for i in found)
+            where = " and ".join(map(self.label, found))
             yield f"Its check cell is there {len(found)} times, {where}, and a grader wants it once: delete the copies."
         if cell.kind != "code":
             yield f"Its check cell is a {cell.kind.title()} cell and does not run: make it a code cell again."
@@ -182,10 +185,11 @@ class Document:
         """Answers that carry one mark twice, as when a cell is copied or split."""
         marks = Counter(cell.grade_id for cell in self.cells if cell.is_answer and cell.is_marked)
         for grade_id in (mark for mark, times in marks.items() if times > 1):
-            where = [self.name(i) for i, cell in enumerate(self.cells) if cell.is_answer and cell.grade_id == grade_id]
+            found = [i for i, cell in enumerate(self.cells) if cell.is_answer and cell.grade_id == grade_id]
+            where = " and ".join(map(self.label, found))
             yield (
-                f"The answer cell {grade_id} is there {len(where)} times: {' and '.join(where)}. A grader wants it "
-                f"once: merge them, or delete the copy."
+                f"{_upper(self.name(found[0]))} is there {len(found)} times, {where}, as happens when a cell is copied or "
+                f"split, and a grader wants it once: merge them, or delete the copy."
             )
 
     def strangers(self) -> list[int]:
@@ -252,7 +256,7 @@ def _answers(step: Step, name: str, cell: Cell) -> bool:
     try:
         body = ast.parse(_python_of(cell.source)).body
     except SyntaxError:
-        return False
+        return re.search(rf"^\s*def {name}\b", cell.source, re.MULTILINE) is not None
     for node in body:
         if isinstance(node, ast.ClassDef) and node.name == step.subject:
             body = [*body, *node.body]
@@ -309,7 +313,7 @@ class Kernel:
             TimeoutError: when it had not ended after `limit` seconds; it was interrupted, and others may follow.
             KernelDied: when the cell took the kernel down, or could not be interrupted.
         """
-        message = self._client.execute(source, allow_stdin=False)
+        message = self._client.execute(source, allow_stdin=False, stop_on_error=False)
         reply = self._reply(message, limit)
         if reply is None:
             self._manager.interrupt_kernel()
@@ -407,7 +411,7 @@ def last_error() -> str:
     error: Any = sys.last_value
     here: str = get_tmp_directory()  # type: ignore[no-untyped-call]
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(here)]
-    text, line = said(error), frames[-1].line if frames else ""
+    text, line = said(error).rstrip("."), frames[-1].line if frames else ""
     if isinstance(error, SyntaxError):
         text, line = f"{type(error).__name__}: {error.msg}", error.text
     name = error.name if isinstance(error, NameError | ModuleNotFoundError) else None
@@ -497,7 +501,7 @@ class CleanRun:
             return
         if error is not None:
             self._tell(index, error)
-            self.failed[index] = f"raised {error.text}"
+            self.failed[index] = f"raised {error.text}{_at(error)}"
 
     def _tell(self, index: int, error: Error) -> None:
         """A fault for what ended a cell: the first one, and each that comes of the order of the cells."""
@@ -516,7 +520,7 @@ class CleanRun:
         if error.kind == "NameError" and not any(error.name in defines(cell.source) for cell in self.document.cells):
             return f"No cell defines `{error.name}` any more: it was in one that is gone, or has another name now."
         if error.kind == "StdinNotImplementedError":
-            return "It asks `input()`, and nobody answers when a notebook is graded: write the value into the cell."
+            return "Nobody answers `input()` when a notebook is graded: write the value into the cell."
         return "Mend it or delete it."
 
     def _check(self, kernel: Kernel, step: Step) -> None:
@@ -539,7 +543,7 @@ class CleanRun:
             if any(_answers(step, name, self.document.cells[index]) for name in step.asks_for):
                 return _result(step, "raised", f"{_upper(self.document.name(index))}, your answer, {what}.")
         if result is None:
-            return _result(step, "not attempted", "It was not checked: the kernel had gone before.")
+            return _result(step, "raised", "It was not checked: the kernel had gone before.")
         unknown = re.search(r"NameError: name '(\w+)' is not defined", result.message)
         order = unknown and self.document.out_of_order(self.places[step.exercise_id].index, unknown[1])
         return dataclasses.replace(result, message=f"{result.message} {order}") if order else result
