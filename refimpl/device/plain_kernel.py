@@ -9,9 +9,10 @@ writes outside the tensors it was given is an error that names the tensor, and l
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -140,6 +141,11 @@ def run_kernel(
     return output
 
 
+def why_no_kernel_runs() -> str | None:
+    """Why no kernel runs on this machine, in a sentence, or None where kernels run."""
+    return NOT_INSTALLED if triton is None else None
+
+
 def where_kernels_run() -> str:
     """Where `run_kernel` runs a kernel on this machine, in words."""
     if triton is None:
@@ -152,8 +158,9 @@ def where_kernels_run() -> str:
 def _interpret(function: Kernel, grid: tuple[int, ...], arguments: tuple[Any, ...], sizes: dict[str, int]) -> None:
     """Run the programs one after the other. What the kernel raises comes as the kernel raised it."""
     with _interpreted_library():
+        programs = interpreter.GridExecutor(_for_the_interpreter(function), list(sizes), tuple(grid))
         try:
-            interpreter.InterpretedFunction(_with_its_own_names(function))[tuple(grid)](*arguments, **sizes)
+            programs(*arguments, **sizes)
         except interpreter.InterpreterError as error:
             cause: BaseException = error
             while isinstance(cause, interpreter.InterpreterError) and cause.__cause__ is not None:
@@ -161,8 +168,8 @@ def _interpret(function: Kernel, grid: tuple[int, ...], arguments: tuple[Any, ..
             raise cause from None
 
 
-def _with_its_own_names(function: Kernel) -> Kernel:
-    """The same function with names of its own: the interpreter would leave dozens of its own in a notebook.
+def _for_the_interpreter(function: Kernel) -> Kernel:
+    """The function as the interpreter wants it, with names of its own: it would leave dozens of its in a notebook.
 
     Functions that it calls are interpreted as well, with or without `jit` around them.
     """
@@ -170,11 +177,18 @@ def _with_its_own_names(function: Kernel) -> Kernel:
         name: interpreter.InterpretedFunction(value.fn) if isinstance(value, triton.JITFunction) else value
         for name, value in function.__globals__.items()
     }
-    copied = types.FunctionType(
-        function.__code__, names, function.__name__, function.__defaults__, function.__closure__
-    )
+    names["interpreter_semantic"] = interpreter.interpreter_semantic
+    code = _rewritten(function.__code__)
+    copied = types.FunctionType(code, names, function.__name__, function.__defaults__, function.__closure__)
     copied.__annotations__ = function.__annotations__
     return copied
+
+
+@functools.lru_cache(maxsize=32)
+def _rewritten(code: types.CodeType) -> types.CodeType:
+    """Code in which whatever is assigned becomes a tensor of Triton's."""
+    function: types.FunctionType = interpreter.InterpretedFunction(types.FunctionType(code, {})).rewrite()
+    return function.__code__
 
 
 @contextlib.contextmanager
@@ -242,13 +256,15 @@ def _watched(tensors: dict[str, Tensor]) -> Iterator[None]:
     def watched_store(ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
         return store(real("writes", ptrs, mask), value, mask, *rest)
 
+    options = builder.options
+    builder.options = replace(options, sanitize_overflow=False)  # half of the time, and whole addresses are checked
     builder.create_masked_load, builder.create_masked_store = watched_load, watched_store
     interpreter._implicit_cvt = with_made_up_address
     try:
         yield
     finally:
         del builder.create_masked_load, builder.create_masked_store
-        interpreter._implicit_cvt = convert
+        builder.options, interpreter._implicit_cvt = options, convert
 
 
 _FAR_APART = 2**56  # bytes: no index of a small tensor leads from one to another
