@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from refimpl.checks import CheckResult, steps
-from refimpl.checks.catalogue import find
+from refimpl.checks import CheckResult
+from refimpl.checks.catalogue import chapter_numbers, find
 from refimpl.checks.engine import examine
 from refimpl.checks.step import Step, counted, one_line, said
 from refimpl.exercise import Cell, read_all
@@ -139,7 +139,10 @@ class Document:
             raise CannotRun(
                 f"{path} holds no exercise of the course: no cell of it is marked as an answer or a check of a step."
             )
-        self.steps = chapter_steps(self.number)
+        try:
+            self.steps = chapter_steps(self.number)
+        except ModuleNotFoundError as error:
+            raise CannotRun(f"{path}: {not_installed(str(error.name))}") from error
 
     def label(self, index: int) -> str:
         """A cell by the number that *Run All* gives it; a text has none."""
@@ -188,13 +191,14 @@ class Document:
             found = [i for i, cell in enumerate(self.cells) if cell.is_answer and cell.grade_id == grade_id]
             where = " and ".join(map(self.label, found))
             yield (
-                f"{_upper(self.name(found[0]))} is there {len(found)} times, {where}, as happens when a cell is copied or "
-                f"split, and a grader wants it once: merge them, or delete the copy."
+                f"{_upper(self.name(found[0]))} is there {len(found)} times, {where}, as happens when a cell is copied "
+                f"or split, and a grader wants it once: merge them, or delete the copy."
             )
 
     def strangers(self) -> list[int]:
-        """The checks of this chapter's or another's steps that this version of the course does not know."""
-        return [i for i, cell in enumerate(self.cells) if cell.is_check and cell.grade_id not in steps()]
+        """The checks that are no step of this chapter, as this version of the course knows it."""
+        known = {step.exercise_id for step in self.steps}
+        return [i for i, cell in enumerate(self.cells) if cell.is_check and cell.grade_id not in known]
 
     def out_of_order(self, index: int | None, name: str) -> str | None:
         """What to say when a clean run does not know `name` at this cell and only a later one defines it."""
@@ -226,11 +230,16 @@ def _cells(path: Path) -> list[Cell]:
 
 def _chapter(cells: Sequence[Cell]) -> str | None:
     """The chapter that most of the cells belong to, by their marks or, where those are lost, by their checks."""
-    known = {step.exercise_id.partition("-")[0] for step in steps().values()}
-    checks = {released_check(step): step.exercise_id for step in steps().values()}
-    ids = [cell.grade_id if cell.is_marked else checks.get(cell.source.strip(), "") for cell in cells]
-    numbers = Counter(number for number in (grade_id.partition("-")[0] for grade_id in ids) if number in known)
-    return numbers.most_common(1)[0][0] if numbers else None
+    ids = [cell.grade_id if cell.is_marked else _checked_id(cell.source) for cell in cells]
+    numbers = Counter(grade_id[:2] for grade_id in ids if re.match(r"\d\d-", grade_id))
+    known = [number for number, _ in numbers.most_common() if number in chapter_numbers()]
+    return known[0] if known else None
+
+
+def _checked_id(source: str) -> str:
+    """The exercise id in a cell that is a check and nothing else, otherwise an empty string."""
+    found = re.fullmatch(r'check\("([\w-]+)", \w+\)', source.strip())
+    return found[1] if found else ""
 
 
 def released_check(step: Step) -> str:
@@ -470,7 +479,10 @@ class CleanRun:
             str(document.path),
             tuple(StepReport(self._said(step), self.places[step.exercise_id].faults) for step in document.steps),
             tuple(self.faults),
-            tuple(f"{name} is no step that this version of the course knows; it was left out." for name in strangers),
+            tuple(
+                f"{name} is no step of chapter {document.number} that is known here; it was left out."
+                for name in strangers
+            ),
         )
 
     def _run(self, kernel: Kernel) -> None:

@@ -50,6 +50,7 @@ class Chapter:
         path: of the learner's notebook, None without one.
         results: of its steps, in course order; empty without a notebook.
         max_points: of all its steps; 0 for a lesson without an exercise.
+        problem: why its steps cannot be checked, if they cannot.
     """
 
     number: str
@@ -57,6 +58,7 @@ class Chapter:
     path: Path | None
     results: tuple[CheckResult, ...]
     max_points: int
+    problem: str = ""
 
     @property
     def points(self) -> float:
@@ -70,14 +72,14 @@ class Chapter:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether nothing is left to do that could be done here."""
         return not self.max_points or (self.path is not None and self.open_step is None)
 
     @property
     def next(self) -> str:
         """What comes next, in words."""
         if not self.max_points:
-            return LESSONS_ONLY[self.number]
+            return self.problem or LESSONS_ONLY[self.number]
         if self.path is None:
             return "no notebook yet: `make work` copies it"
         step = self.open_step
@@ -192,7 +194,7 @@ def chapters(folder: Path | str) -> Iterator[Chapter]:
 def _names() -> Iterator[tuple[str, str]]:
     """Number and name of each chapter, from its module of checks."""
     for module in CHAPTERS:
-        number, _, name = module.__name__.rpartition(".ch")[2].partition("_")
+        number, _, name = module.removeprefix("ch").partition("_")
         yield number, name.replace("_", " ")
     yield LAST[0], LAST[1].replace("_", " ")
 
@@ -200,7 +202,10 @@ def _names() -> Iterator[tuple[str, str]]:
 def _chapter(number: str, name: str, notebook: work.Notebook | None) -> Chapter:
     if number in LESSONS_ONLY:
         return Chapter(number, name, None, (), 0)
-    most = sum(step.points for step in work.chapter_steps(number))
+    try:
+        most = sum(step.points for step in work.chapter_steps(number))
+    except ModuleNotFoundError as error:
+        return Chapter(number, name, None, (), 0, work.not_installed(str(error.name)))
     if notebook is None:
         return Chapter(number, name, None, (), most)
     return Chapter(number, name, notebook.path, tuple(work.results(notebook)), most)

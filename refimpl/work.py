@@ -17,7 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from refimpl.checks import CheckResult, steps
+from refimpl.checks import CheckResult, catalogue
+from refimpl.checks.catalogue import chapter_numbers
 from refimpl.checks.engine import examine
 from refimpl.checks.sandbox import OutOfTime, within
 from refimpl.checks.step import Step, one_line
@@ -119,11 +120,10 @@ def _notebook(path: Path) -> Notebook | None:
         cells = read(path)
     except (ValueError, OSError):
         return None
-    known = steps()
-    checks = [cell.grade_id for cell in cells if cell.is_check and cell.grade_id in known]
-    if not checks:
+    numbers = [number for cell in cells if cell.is_check and (number := cell.grade_id[:2]) in chapter_numbers()]
+    if not numbers:
         return None
-    return Notebook(checks[0].partition("-")[0], path, datetime.fromtimestamp(path.stat().st_mtime), cells)
+    return Notebook(numbers[0], path, datetime.fromtimestamp(path.stat().st_mtime), cells)
 
 
 def results(notebook: Notebook) -> Iterator[CheckResult]:
@@ -132,8 +132,8 @@ def results(notebook: Notebook) -> Iterator[CheckResult]:
 
 
 def chapter_steps(number: str) -> list[Step]:
-    """The steps of a chapter."""
-    return [step for step in steps().values() if step.exercise_id.partition("-")[0] == number]
+    """The steps of a chapter; raises ModuleNotFoundError when it needs what is not installed."""
+    return list(catalogue.chapter_steps(number).values())
 
 
 def not_installed(module: str) -> str:

@@ -496,7 +496,7 @@ def test_only_the_first_error_is_told_and_the_cell_that_came_too_late(faulty: Re
 
 
 def test_a_step_that_this_version_does_not_know_is_noted_and_not_run(faulty: Report) -> None:
-    assert faulty.notes == ("03-merge is no step that this version of the course knows; it was left out.",)
+    assert faulty.notes == ("03-merge is no step of chapter 03 that is known here; it was left out.",)
 
 
 def test_the_same_as_json(faulty: Report) -> None:
