@@ -162,9 +162,12 @@ def test_refimpls_own_function_is_refused() -> None:
 # A manager over arrays that inherits nothing, as an outsider would write it.
 
 
+ARRAY_MANAGER = ROOT / "tests" / "second_designs" / "06_array.py"
+
+
 @pytest.fixture
 def array_manager() -> type:
-    return proof.load(ROOT / "tests" / "second_designs" / "06_array.py")["BlockSpaceManager"]
+    return proof.load(ARRAY_MANAGER)["BlockSpaceManager"]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
@@ -191,24 +194,33 @@ def test_an_outsiders_manager_is_simulated_and_drawn(array_manager: type) -> Non
     assert "12 blocks" in drawn[-1]
 
 
-def test_a_class_that_stands_alone_is_the_manager_when_it_passes_all_chapters(
-    my_work: Path, tmp_path: Path, array_manager: type
-) -> None:
-    """Somebody writes a manager of their own into chapter 7's notebook."""
-    source = (ROOT / "tests" / "second_designs" / "06_array.py").read_text(encoding="utf-8")
-    chapter = tmp_path / "07_swap.ipynb"
-    nb = nbformat.read(my_work / "07_swap" / chapter.name, as_version=4)
+def collected_with_a_manager(source: str, my_work: Path, folder: Path) -> Parts:
+    """The parts of somebody who has written a manager of their own into chapter 7's notebook."""
+    nb = nbformat.read(my_work / "07_swap" / "07_swap.ipynb", as_version=4)
     for cell in nb.cells:
         if cell.id == "07-given-class":
             cell.source = source
         elif cell.metadata.get("nbgrader", {}).get("solution"):
             cell.source = "pass"
-    nbformat.write(nb, chapter)
-    parts = collect(tmp_path, show=False)
+    nbformat.write(nb, folder / "07_swap.ipynb")
+    return collect(folder, show=False)
+
+
+def test_a_class_that_stands_alone_is_the_manager_when_it_passes_all_chapters(my_work: Path, tmp_path: Path) -> None:
+    parts = collected_with_a_manager(ARRAY_MANAGER.read_text(encoding="utf-8"), my_work, tmp_path)
     assert parts.manager.__module__ == "my_chapter_07"
     managers = [row for row in parts.rows if row.part.startswith("manager")]
     assert len(managers) == 4
     assert all(row.is_yours and row.where.startswith("07_swap.ipynb") for row in managers)
+
+
+def test_a_class_that_stands_alone_and_fails_another_chapter_is_left_out(my_work: Path, tmp_path: Path) -> None:
+    source = ARRAY_MANAGER.read_text(encoding="utf-8")
+    source += "\n    def get_common_computed_block_ids(self, seqs):\n        return []\n"
+    parts = collected_with_a_manager(source, my_work, tmp_path)
+    assert parts.manager is None
+    (row,) = (row for row in parts.rows if row.part == "manager: swap")
+    assert (row.points, row.why.startswith("your class stands alone, and does not pass every step")) == (10, True)
 
 
 def test_chapters_that_pass_alone_and_not_together_are_left_out(my_work: Path, tmp_path: Path) -> None:
