@@ -382,10 +382,13 @@ class Scheduler:
     def _take_victim(self, queue: deque[SequenceGroup], now: float) -> SequenceGroup:
         """Take the group that is to make room out of `queue`: the newest, or by the policy's own order."""
         if self.scheduler_config.policy == "longest-slowest":
-            victim = max(queue, key=lambda seq_group: (_total_len(seq_group), -self._speed(seq_group, now)))
-            queue.remove(victim)
-            return victim
+            return self._take_longest_slowest(queue, now)
         return queue.pop()
+
+    def _take_longest_slowest(self, queue: deque[SequenceGroup], now: float) -> SequenceGroup:
+        victim = max(queue, key=lambda seq_group: (_total_len(seq_group), -self._speed(seq_group, now)))
+        queue.remove(victim)
+        return victim
 
     def _preempt(self, seq_group: SequenceGroup, recomputed: list[SequenceGroup], outputs: SchedulerOutputs) -> None:
         """Make a running group give up its blocks: to be recomputed, on the CPU, or for good."""

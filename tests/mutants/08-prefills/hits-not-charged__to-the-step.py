@@ -1,0 +1,28 @@
+"""The step is not charged what it finds."""
+
+from refimpl import AllocStatus, ScheduledSequenceGroup, SequenceStatus
+
+
+def _schedule_prefills(self, budget, outputs):
+    while self.waiting:
+        seq_group = self.waiting[0]
+        num_new_tokens = seq_group.get_seqs(SequenceStatus.WAITING)[0].get_len()
+        never = self._why_never(seq_group, num_new_tokens)
+        if never is not None:
+            self.waiting.popleft()
+            self._ignore(seq_group, outputs, never)
+            continue
+        num_new_seqs = seq_group.get_max_num_running_seqs()
+        if self.block_manager.can_allocate(seq_group) is AllocStatus.LATER:
+            break
+        if not budget.can_schedule(num_new_tokens, num_new_seqs):
+            break
+        self.waiting.popleft()
+        self.block_manager.allocate(seq_group)
+        self._set_status(seq_group, SequenceStatus.WAITING, SequenceStatus.RUNNING)
+        self.running.append(seq_group)
+        seqs = seq_group.get_seqs(SequenceStatus.RUNNING)
+        num_cached = len(self.block_manager.get_common_computed_block_ids(seqs)) * self.block_manager.block_size
+        budget.add(num_new_tokens - num_cached, num_new_seqs)
+        outputs.scheduled_seq_groups.append(ScheduledSequenceGroup(seq_group, num_new_tokens))
+    outputs.num_prefill_groups = len(outputs.scheduled_seq_groups)
