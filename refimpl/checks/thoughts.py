@@ -1,0 +1,92 @@
+"""Thoughts: wrong ways to do what a step asks for, named when one alone explains all that the learner's code did.
+
+For functions that are called with fresh arguments, one call an operation. Every call is a case, and what came of it is
+kept; so is what comes of the step's examples. A thought that would have done something else even once is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from refimpl.checks.step import RUNS, History, Log, Operation, Setup, World, said
+
+Did = tuple[str, Any]  # "raised" and the error's type, or "did" and what came out
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """A wrong way to do it: what comes out of a case, or the error that it ends in."""
+
+    name: str
+    does: Callable[[Any], Any]
+
+    def did(self, case: Any) -> Did:
+        """What comes of it."""
+        try:
+            return "did", self.does(case)
+        except Exception as error:  # noqa: BLE001  (the thought's code ends in it, as the learner's would)
+            return "raised", type(error).__name__
+
+
+class ThoughtWorld(World):
+    """A function of the learner's, called with fresh arguments; each call is a case, and has an outcome."""
+
+    thoughts: tuple[Thought, ...] = ()
+    examples: tuple[History, ...] = ()  # of the step
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        self.subject, self.setup, self.log = subject, setup, log
+        self.seen: list[tuple[Any, Did]] = []  # case -> what the learner's code did
+        self.answered = False  # rightly; before that, refusals and what needs no work are no merit
+        self.replaying = False
+
+    @abstractmethod
+    def calls(self) -> Iterable[Operation]:
+        """What a random history may ask, possible now or not."""
+
+    def choices(self) -> Iterable[Operation]:
+        """Those of `calls` that are possible now."""
+        return [operation for operation in self.calls() if self.possible(operation)]
+
+    def call(self, line: str, case: Any, *args: Any, **evidence: Any) -> Any:
+        """Call the learner's function where it must not raise. The caller adds what it did to `seen`."""
+        self.log.note(line)
+        self.log.hold(RUNS, True, "", "")
+        try:
+            return self.subject(*args)
+        except NotImplementedError:
+            raise
+        except Exception as error:
+            self.seen.append((case, ("raised", type(error).__name__)))
+            thought = self.thought()
+            if thought is not None:
+                evidence["error"] = said(error)
+                self.log.hold(RUNS, False, "it should raise nothing", f"it raised {said(error)}", thought, **evidence)
+            raise
+
+    def thought(self) -> str | None:
+        """The one thought that explains everything that was seen, here and in the examples."""
+        if self.replaying:
+            return None
+        left = self._explaining(self.thoughts, self.seen)
+        for example in self.examples:
+            left = self._explaining(left, self._seen_in(example)) if left else left
+        names = {thought.name for thought in left}
+        return names.pop() if len(names) == 1 else None
+
+    @staticmethod
+    def _explaining(thoughts: Iterable[Thought], seen: list[tuple[Any, Did]]) -> tuple[Thought, ...]:
+        return tuple(thought for thought in thoughts if all(thought.did(case) == did for case, did in seen))
+
+    def _seen_in(self, history: History) -> list[tuple[Any, Did]]:
+        world = type(self)(self.subject, history.setup, Log())
+        world.replaying = True
+        with contextlib.suppress(Exception):  # a wrong answer ends it, too: what was seen up to then counts
+            for operation in history.operations:
+                if world.possible(operation):
+                    world.perform(operation)
+        return world.seen

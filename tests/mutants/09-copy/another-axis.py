@@ -1,0 +1,6 @@
+"""Blocks are the first axis of the pool."""
+
+
+def copy_blocks(kv_cache, pairs):
+    for source, destination in pairs:
+        kv_cache[destination] = kv_cache[source].clone()

@@ -1,0 +1,8 @@
+"""A pool with its blocks made flat is the same memory."""
+
+
+def copy_blocks(kv_cache, pairs):
+    flat = kv_cache.reshape(*kv_cache.shape[:3], -1)
+    blocks = [flat[:, :, source].clone() for source, _ in pairs]
+    for (_, destination), block in zip(pairs, blocks, strict=True):
+        flat[:, :, destination] = block

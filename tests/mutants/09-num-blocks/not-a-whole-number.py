@@ -1,0 +1,8 @@
+"""Floor division makes whole numbers."""
+
+
+def num_gpu_blocks(total, utilization, model, step, block_bytes):
+    budget = utilization * total - model - step
+    if budget < block_bytes:
+        raise ValueError(f"{budget} bytes are left, a block takes {block_bytes}")
+    return budget // block_bytes

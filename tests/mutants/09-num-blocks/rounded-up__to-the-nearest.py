@@ -1,0 +1,8 @@
+"""A number of blocks is rounded to the nearest."""
+
+
+def num_gpu_blocks(total, utilization, model, step, block_bytes):
+    budget = int(utilization * total) - model - step
+    if budget < block_bytes:
+        raise ValueError(f"{budget} bytes are left, a block takes {block_bytes}")
+    return round(budget / block_bytes)

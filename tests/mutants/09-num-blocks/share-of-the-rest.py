@@ -1,0 +1,8 @@
+"""The share is one of what the model and a step leave free."""
+
+
+def num_gpu_blocks(total, utilization, model, step, block_bytes):
+    budget = int(utilization * (total - model - step))
+    if budget < block_bytes:
+        raise ValueError(f"{budget} bytes are left, a block takes {block_bytes}")
+    return budget // block_bytes

@@ -1,0 +1,8 @@
+"""What the model leaves is the cache's."""
+
+
+def num_gpu_blocks(total, utilization, model, step, block_bytes):
+    budget = int(total * utilization) - model
+    if budget < block_bytes:
+        raise ValueError(f"{budget} bytes are left, a block takes {block_bytes}")
+    return budget // block_bytes

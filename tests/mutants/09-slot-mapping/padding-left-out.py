@@ -1,0 +1,15 @@
+"""Padding is no token and needs no slot."""
+
+import torch
+
+
+def slot_mapping(block_table, positions, block_size):
+    room = len(block_table) * block_size
+    if any(not -1 <= position < room for position in positions):
+        raise ValueError(f"only the positions 0 to {room - 1} have a slot")
+    slots = [
+        block_table[position // block_size] * block_size + position % block_size
+        for position in positions
+        if position != -1
+    ]
+    return torch.tensor(slots, dtype=torch.int64)

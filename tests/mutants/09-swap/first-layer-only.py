@@ -1,0 +1,6 @@
+"""A pool begins with its blocks, in the first layer."""
+
+
+def swap_blocks(source, destination, pairs):
+    for first, second in pairs:
+        destination[0, :, second] = source[0, :, first]

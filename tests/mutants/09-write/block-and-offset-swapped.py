@@ -1,0 +1,10 @@
+"""The remainder says the block and the quotient the offset."""
+
+
+def reshape_and_cache(key, value, key_cache, value_cache, slot_mapping):
+    block_size = key_cache.shape[1]
+    written = slot_mapping >= 0
+    slots = slot_mapping[written]
+    blocks, offsets = slots // block_size, slots % block_size
+    key_cache[offsets, blocks] = key[written].to(key_cache.dtype)
+    value_cache[offsets, blocks] = value[written].to(value_cache.dtype)

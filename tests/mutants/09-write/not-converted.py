@@ -1,0 +1,10 @@
+"""An assignment converts what it assigns."""
+
+
+def reshape_and_cache(key, value, key_cache, value_cache, slot_mapping):
+    block_size = key_cache.shape[1]
+    written = slot_mapping >= 0
+    slots = slot_mapping[written]
+    blocks, offsets = slots // block_size, slots % block_size
+    key_cache[blocks, offsets] = key[written]
+    value_cache[blocks, offsets] = value[written]

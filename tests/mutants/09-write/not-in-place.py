@@ -1,0 +1,12 @@
+"""The new caches are the result."""
+
+
+def reshape_and_cache(key, value, key_cache, value_cache, slot_mapping):
+    key_cache, value_cache = key_cache.clone(), value_cache.clone()
+    block_size = key_cache.shape[1]
+    written = slot_mapping >= 0
+    slots = slot_mapping[written]
+    blocks, offsets = slots // block_size, slots % block_size
+    key_cache[blocks, offsets] = key[written].to(key_cache.dtype)
+    value_cache[blocks, offsets] = value[written].to(value_cache.dtype)
+    return key_cache, value_cache

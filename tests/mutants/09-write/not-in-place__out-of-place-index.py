@@ -1,0 +1,10 @@
+"""index_put gives the cache with the tokens in it."""
+
+
+def reshape_and_cache(key, value, key_cache, value_cache, slot_mapping):
+    block_size = key_cache.shape[1]
+    written = slot_mapping >= 0
+    slots = slot_mapping[written]
+    blocks, offsets = slots // block_size, slots % block_size
+    key_cache = key_cache.index_put((blocks, offsets), key[written].to(key_cache.dtype))
+    value_cache = value_cache.index_put((blocks, offsets), value[written].to(value_cache.dtype))
