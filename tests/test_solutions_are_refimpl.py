@@ -28,6 +28,13 @@ RENAMED = {
     ("12_tune_and_troubleshoot", "LongestSlowest"): "simulation.diagnosis:LongestSlowest",
     ("12_tune_and_troubleshoot", "BlockSizes"): "simulation.diagnosis:BlockSizes",
     ("12_tune_and_troubleshoot", "BlockIndex"): "simulation.diagnosis:BlockIndex",
+    # Chapter 10's functions in their plainest form; refimpl's attention does the same faster (tests/device).
+    ("10_paged_attention", "gather"): "device.attention:gather",
+    ("10_paged_attention", "attend"): "device.plain_attention:attend",
+    ("10_paged_attention", "attend_in_blocks"): "device.plain_attention:attend_in_blocks",
+    ("10_paged_attention", "merge_attention_states"): "device.plain_attention:merge_attention_states",
+    ("10_paged_attention", "paged_attention"): "device.plain_attention:paged_attention",
+    ("10_paged_attention", "decode_kernel"): "device.plain_kernel:decode_kernel",
 }
 
 

@@ -22,6 +22,7 @@ CHAPTERS = (  # modules beside this one, in course order
     "ch06_append_slots",
     "ch07_swap",
     "ch09_kv_cache_on_the_device",
+    "ch10_paged_attention",
     "ch12_tune_and_troubleshoot",
 )
 

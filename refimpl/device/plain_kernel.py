@@ -18,6 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from refimpl.device.attention import paged_attention
+from refimpl.device.triton_kernels import paged_attention_triton
+
 try:
     import triton
     import triton.language as tl
@@ -153,6 +156,46 @@ def where_kernels_run() -> str:
     if torch.cuda.is_available():
         return f"compiled, on {torch.cuda.get_device_name()}"
     return "in Triton's interpreter on the CPU, in float32: no CUDA device was found"
+
+
+def demonstrate(kernel: Any = None) -> str:
+    """Run a kernel over a few sequences in scattered blocks and say where it ran and how far it is from torch.
+
+    Args:
+        kernel: one for `run_kernel`; `triton_kernels.paged_attention_triton`, the one that serves, when left out.
+
+    Returns:
+        One or two sentences; whatever the kernel raises is told in them.
+    """
+    if triton is None:
+        return NOT_INSTALLED
+    compiled = torch.cuda.is_available()
+    lens = [1000, 17, 400, 1] if compiled else [21, 8, 1]
+    batch = _scattered(lens, "cuda" if compiled else "cpu")
+    where = f"On {torch.cuda.get_device_name()}, compiled" if compiled else "On the CPU, in Triton's interpreter"
+    size = f"{where}: {len(lens)} sequences of {', '.join(map(str, lens))} tokens in float32."
+    try:
+        if kernel is None:
+            output = paged_attention_triton(*batch, scale=batch[0].shape[-1] ** -0.5)
+        else:
+            output = run_kernel(kernel, *batch)
+    except Exception as error:  # noqa: BLE001  (a learner's kernel may raise anything)
+        return f"{size} The kernel raised {type(error).__name__}."
+    apart = float((output - paged_attention(*batch, backend="torch")).abs().max())
+    return f"{size} It {'agrees with' if apart < 1e-4 else 'differs from'} the torch version."
+
+
+def _scattered(lens: list[int], device: str) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Query, caches, tables and lengths: 4 query heads, 2 KV heads of 16, blocks of 8 in random order."""
+    generator = torch.Generator().manual_seed(0)
+    needed = [-(-context_len // 8) for context_len in lens]
+    order = torch.randperm(sum(needed), generator=generator)
+    tables = torch.zeros(len(lens), max(needed), dtype=torch.int64)
+    for row, blocks in zip(tables, order.split(needed), strict=True):  # type: ignore[no-untyped-call]
+        row[: len(blocks)] = blocks
+    shapes = (len(lens), 4, 16), (sum(needed), 8, 2, 16), (sum(needed), 8, 2, 16)
+    query, keys, values = (torch.randn(shape, generator=generator).to(device) for shape in shapes)
+    return query, keys, values, tables.to(device), torch.tensor(lens, device=device)
 
 
 def _interpret(function: Kernel, grid: tuple[int, ...], arguments: tuple[Any, ...], sizes: dict[str, int]) -> None:

@@ -130,6 +130,18 @@ def test_tensors_that_no_kernel_takes():
         run_kernel(decode_kernel, *batch.arguments())
 
 
+def test_a_demonstration_says_where_it_ran_and_what_came_of_it():
+    where = "On the CPU, in Triton's interpreter: 3 sequences of 21, 8, 1 tokens in float32."
+    if torch.cuda.is_available():
+        where = f"On {torch.cuda.get_device_name()}, compiled: 4 sequences of 1000, 17, 400, 1 tokens in float32."
+    for kernel in (None, decode_kernel):
+        assert plain_kernel.demonstrate(kernel) == f"{where} It agrees with the torch version."
+    unscaled = changed("* keys, 1) * scale", "* keys, 1)")
+    assert plain_kernel.demonstrate(unscaled) == f"{where} It differs from the torch version."
+    stub = changed("largest = float", "raise NotImplementedError()\n    largest = float")
+    assert plain_kernel.demonstrate(stub).endswith("The kernel raised NotImplementedError.")
+
+
 def python(code, **environment):
     command = [sys.executable, "-c", code]
     return subprocess.run(
@@ -145,10 +157,11 @@ def test_without_triton_a_kernel_can_be_written_and_not_run():
         "from refimpl.device import plain_kernel\n"
         "assert plain_kernel.jit(plain_kernel.decode_kernel) is plain_kernel.decode_kernel\n"
         "print(plain_kernel.where_kernels_run())\n"
+        "print(plain_kernel.demonstrate())\n"
         "try: plain_kernel.run_kernel(plain_kernel.decode_kernel, *[torch.zeros(1)] * 5)\n"
         "except RuntimeError as error: print(error)"
     )
-    assert printed.splitlines() == ["nowhere: Triton is not installed", plain_kernel.NOT_INSTALLED]
+    assert printed.splitlines() == ["nowhere: Triton is not installed", *[plain_kernel.NOT_INSTALLED] * 2]
 
 
 COMPILE = """
