@@ -21,6 +21,7 @@ CHAPTERS = (  # modules beside this one, in course order
     "ch05_can_allocate",
     "ch06_append_slots",
     "ch07_swap",
+    "ch08_scheduler",
     "ch09_kv_cache_on_the_device",
     "ch10_paged_attention",
     "ch12_tune_and_troubleshoot",
