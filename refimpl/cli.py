@@ -98,7 +98,22 @@ def _parser() -> argparse.ArgumentParser:
 def _generate(args: argparse.Namespace) -> int:
     from refimpl.serving.generate import run_generate
 
-    return run_generate(args)
+    if args.my_work is None:
+        return run_generate(args)
+    from refimpl.parts import PartError, collect
+    from refimpl.work import NoWork, notebooks
+
+    try:
+        notebooks(args.my_work)  # a folder that was named has to be there
+        parts = collect(args.my_work, show=False)
+        print(parts.table(), file=sys.stderr)
+        return run_generate(args, parts)
+    except NoWork as error:
+        print(f"generate: {error}", file=sys.stderr)
+        return 2
+    except PartError as error:
+        print(f"generate: {error}", file=sys.stderr)
+        return 1
 
 
 def _fetch_model(args: argparse.Namespace) -> int:

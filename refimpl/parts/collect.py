@@ -66,8 +66,9 @@ def collect(folder: Path | str = "my_work", *, show: bool = True) -> Parts:
         found = notebooks(folder)
     except NoWork:
         found = {}
-    rows, subjects = zip(*(_row(kind, found, folder) for kind in KINDS), strict=True)
-    rows, manager = _joined_manager(list(rows), list(subjects))
+    each = [_row(kind, found, folder) for kind in KINDS]
+    subjects = [subject for _, subject in each]
+    rows, manager = _joined_manager([row for row, _ in each], subjects)
     given: dict[str, Any] = {MANAGER: manager, FUNCTIONS: {}}
     for kind, row, subject in zip(KINDS, rows, subjects, strict=True):
         if row.is_yours and kind.field == FUNCTIONS:

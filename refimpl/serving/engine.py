@@ -26,7 +26,7 @@ from refimpl.serving.model_runner import prepare_step
 from refimpl.serving.outputs import RequestOutput
 from refimpl.serving.request import SEED_BITS, Branch, Request
 from refimpl.serving.sampling import logprobs_of, sample
-from refimpl.serving.seam import ReferenceParts
+from refimpl.serving.seam import EngineParts, ReferenceParts
 from refimpl.serving.tokenizer import IncrementalDetokenizer
 from refimpl.serving.weights import LoadedModel
 
@@ -59,13 +59,13 @@ class LLMEngine:
         model: LoadedModel,
         cache_config: CacheConfig,
         scheduler_config: SchedulerConfig,
-        parts: ReferenceParts | None = None,
+        parts: EngineParts | None = None,
         *,
         seed: int = 0,
         log_decisions: bool = False,
     ) -> None:
         network, num_gpu_blocks = model.network, cache_config.num_gpu_blocks
-        self._parts = parts or ReferenceParts()
+        self._parts: EngineParts = parts or ReferenceParts()
         if num_gpu_blocks is None:
             raise ValueError("num_gpu_blocks is None, the engine needs to know the size of the pool")
         _check_max_model_len(scheduler_config.max_model_len, num_gpu_blocks, cache_config.block_size, network.config)

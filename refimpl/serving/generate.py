@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from refimpl.serving.engine import Prompt
     from refimpl.serving.llm import LLM
     from refimpl.serving.outputs import CompletionOutput, RequestOutput
+    from refimpl.serving.seam import EngineParts
 
 _LINE_WIDTH = 100  # characters of an answer before a line that carries a letter is broken
 
@@ -48,12 +49,13 @@ def add_generate_arguments(parser: argparse.ArgumentParser) -> None:
     insight = parser.add_argument_group("insight").add_argument
     insight("--show-blocks", action="store_true", help="print each block table when it changes")
     insight("--log-decisions", action="store_true", help="print what the scheduler decides, and why")
+    insight("--my-work", metavar="FOLDER", help="serve with your own parts: those in these notebooks that pass")
 
 
-def run_generate(args: argparse.Namespace) -> int:
-    """Answer the prompts. Returns the exit code."""
+def run_generate(args: argparse.Namespace, parts: EngineParts | None = None) -> int:
+    """Answer the prompts, with these parts. Returns the exit code."""
     try:
-        return _generate(args)
+        return _generate(args, parts)
     except ModuleNotFoundError as error:
         print(f"generate: {error}; it comes with `pip install refimpl[serving]`", file=sys.stderr)
     except BrokenPipeError:  # nobody reads on: no error of ours
@@ -75,7 +77,7 @@ def run_fetch_model(args: argparse.Namespace) -> int:
     return 0
 
 
-def _generate(args: argparse.Namespace) -> int:
+def _generate(args: argparse.Namespace, parts: EngineParts | None) -> int:
     from refimpl.serving.llm import LLM
 
     params = SamplingParams(
@@ -94,6 +96,7 @@ def _generate(args: argparse.Namespace) -> int:
         device=args.device,
         **asdict(EngineArgs.from_cli_args(args)),
         log_decisions=args.log_decisions,
+        parts=parts,
     )
     single = len(args.prompts) == params.num_candidates == 1 and not (args.show_blocks or args.log_decisions)
     printers: dict[str, _RequestPrinter] = {}

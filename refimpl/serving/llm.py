@@ -16,7 +16,7 @@ from refimpl.sequence import SamplingParams, Sequence
 from refimpl.serving.engine import MAX_TOKENS_AT_A_TIME, LLMEngine, Prompt, cache_shape
 from refimpl.serving.model_runner import prepare_step
 from refimpl.serving.outputs import RequestOutput
-from refimpl.serving.seam import ReferenceParts
+from refimpl.serving.seam import EngineParts
 from refimpl.serving.tokenizer import Tokenizer
 from refimpl.serving.weights import LoadedModel, load_model
 
@@ -68,7 +68,7 @@ class LLM:
         preemption_mode: str | None = None,
         seed: int = 0,
         log_decisions: bool = False,
-        parts: ReferenceParts | None = None,
+        parts: EngineParts | None = None,
     ) -> None:
         cache_config = CacheConfig(block_size, gpu_memory_utilization, swap_space, enable_prefix_caching)
         if num_gpu_blocks_override is not None and num_gpu_blocks_override < 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -21,27 +21,48 @@ SlotMapping = Callable[[list[int], Sequence[int], int], Tensor]
 DecodeAttention = Callable[[Tensor, Tensor, Tensor, AttentionMetadata], Tensor]
 
 
-class ReferenceParts:
-    """All parts the reference's."""
+class EngineParts(Protocol):
+    """What an engine asks for."""
 
     def make_scheduler(
         self, scheduler_config: SchedulerConfig, cache_config: CacheConfig, *, log_decisions: bool = False
     ) -> Scheduler:
         """The scheduler, with its block manager."""
-        return Scheduler(scheduler_config, cache_config, log_decisions=log_decisions)
 
     def make_kv_cache(self, *shape: Any) -> KVCache:
         """The pools; `shape` is the arguments of `KVCache`."""
-        return KVCache(*shape)
 
     def slots(self, block_table: list[int], positions: Sequence[int], block_size: int) -> Tensor:
         """Where the tokens at these positions keep their keys and values: `slot_mapping`."""
-        return slot_mapping(block_table, positions, block_size)
 
     def decode(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata) -> Tensor:
         """Attention of one new token a sequence: `paged_attention`."""
+
+    def at_work(self) -> AbstractContextManager[object]:
+        """What an error inside `with` is to be told as."""
+
+
+class ReferenceParts:
+    """All parts the reference's; an error is told as what it is."""
+
+    def make_scheduler(
+        self, scheduler_config: SchedulerConfig, cache_config: CacheConfig, *, log_decisions: bool = False
+    ) -> Scheduler:
+        """A Scheduler."""
+        return Scheduler(scheduler_config, cache_config, log_decisions=log_decisions)
+
+    def make_kv_cache(self, *shape: Any) -> KVCache:
+        """A KVCache."""
+        return KVCache(*shape)
+
+    def slots(self, block_table: list[int], positions: Sequence[int], block_size: int) -> Tensor:
+        """`slot_mapping`."""
+        return slot_mapping(block_table, positions, block_size)
+
+    def decode(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata) -> Tensor:
+        """`decode_attention`."""
         return decode_attention(query, key_cache, value_cache, metadata)
 
     def at_work(self) -> AbstractContextManager[object]:
-        """What an error inside `with` is to be told as: the reference's own are what they are."""
+        """Nothing."""
         return nullcontext()

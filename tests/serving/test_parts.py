@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import os
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ from engines import Alone, add, engine_of, record_steps, run, workload
 import refimpl
 from refimpl import CacheConfig, SchedulerConfig, exercise, proof
 from refimpl.checks import steps
+from refimpl.cli import main
 from refimpl.parts import PartError, Parts, collect
 from refimpl.parts.collect import KINDS
 from refimpl.simulation.cost_model import CostModel
@@ -249,3 +251,40 @@ def test_the_copy_saved_last_counts(my_work: Path, tmp_path: Path) -> None:
         os.utime(copy, (seconds, seconds))
     (row,) = (row for row in collect(tmp_path, show=False).rows if row.part == "uncached allocator")
     assert row.where.startswith("a copy of mine.ipynb, 2033-")
+
+
+# In a terminal: python -m refimpl generate --my-work FOLDER
+
+
+def generate(model: Path, folder: Path) -> int:
+    return main(["generate", "--model", str(model), "--raw", "--max-tokens", "3", "--my-work", str(folder), "ab"])
+
+
+@pytest.fixture
+def chapter_3(my_work: Path, tmp_path: Path) -> Path:
+    shutil.copy(my_work / "03_uncached_allocator" / "03_uncached_allocator.ipynb", tmp_path)
+    return tmp_path
+
+
+def test_generate_serves_with_a_learners_parts(tiny_folder: Path, chapter_3: Path, capsys) -> None:
+    assert generate(tiny_folder, chapter_3) == 0
+    said = capsys.readouterr()
+    assert "uncached allocator    yours       7 of 7" in said.err
+    assert "part " not in said.out
+
+
+def test_generate_says_which_part_failed(tiny_folder: Path, chapter_3: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(builtins, "planted", "03-allocate-answer", raising=False)
+    notebook = chapter_3 / "03_uncached_allocator.ipynb"
+    notebook.write_text(notebook.read_text().replace("raise RuntimeError", "if within_serving(): raise RuntimeError"))
+    serving = {"add_request", "step"}  # and not checked
+    monkeypatch.setattr(
+        builtins, "within_serving", lambda: serving & {frame.function for frame in inspect.stack()}, raising=False
+    )
+    assert generate(tiny_folder, chapter_3) == 1
+    assert "generate: your uncached_allocator: `allocate` ended in RuntimeError: planted" in capsys.readouterr().err
+
+
+def test_generate_wants_the_folder_that_it_was_given(tiny_folder: Path, tmp_path: Path, capsys) -> None:
+    assert generate(tiny_folder, tmp_path / "no such") == 2
+    assert "generate: there is no folder" in capsys.readouterr().err
