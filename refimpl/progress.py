@@ -30,13 +30,14 @@ CELLS = 20  # of a bar in a terminal
 
 _STYLE = {
     "frame": "color: var(--jp-ui-font-color1, #212121); background: var(--jp-layout-color1, #ffffff); "
-    "font-family: var(--jp-content-font-family, sans-serif); max-width: 60em; padding: 0.4em 0",
+    "font-family: var(--jp-content-font-family, sans-serif); max-width: 60em; padding: 0.4em 1em",
     "row": "display: flex; gap: 1em; align-items: baseline; padding: 0.15em 0",
+    "total": "; font-weight: bold; border-top: 1px solid var(--jp-border-color1, #bdbdbd)",
     "name": "flex: 0 0 14em",
     "bar": "flex: 0 0 10em; height: 0.8em; border: 1px solid var(--jp-ui-font-color2, #616161); "
     "background: var(--jp-layout-color1, #ffffff)",
     "done": "height: 100%; background: var(--jp-brand-color1, #1976d2)",
-    "points": "flex: 0 0 6em; text-align: right; font-variant-numeric: tabular-nums",
+    "points": "flex: 0 0 8em; text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums",
     "next": "flex: 1 1 auto",
 }
 
@@ -164,7 +165,7 @@ class Progress:
         if self.problem:
             return f'<div style="{_STYLE["frame"]}">{_prose(self.problem)}</div>'
         rows = [_row(f"{c.number} {c.name}", c.points, c.max_points, _next_html(c)) for c in self.chapters]
-        total = _row("total", self.points, self.max_points, "")
+        total = _row("total", self.points, self.max_points, "", _STYLE["total"])
         chapter = self.next_chapter
         end = _prose(self.next)
         if chapter is not None and chapter.path is not None and chapter.open_step is not None:
@@ -229,7 +230,7 @@ def _first_sentence(message: str) -> str:
     return found[0] if found else message
 
 
-def _row(name: str, points: float, most: int, text: str) -> str:
+def _row(name: str, points: float, most: int, text: str, more_style: str = "") -> str:
     bar = f'<div style="{_STYLE["bar"]}; visibility: hidden" aria-hidden="true"></div>'
     if most:
         label = f"{points:g} of {most} points"
@@ -237,7 +238,7 @@ def _row(name: str, points: float, most: int, text: str) -> str:
         bar = f'<div role="img" aria-label="{label}" style="{_STYLE["bar"]}">{done}</div>'
     out_of = f"{points:g} of {most}" if most else ""
     return (
-        f'<div style="{_STYLE["row"]}"><div style="{_STYLE["name"]}">{html.escape(name)}</div>{bar}'
+        f'<div style="{_STYLE["row"]}{more_style}"><div style="{_STYLE["name"]}">{html.escape(name)}</div>{bar}'
         f'<div style="{_STYLE["points"]}">{out_of}</div><div style="{_STYLE["next"]}">{text}</div></div>'
     )
 
