@@ -158,7 +158,8 @@ class _SchedulerWorld(World):
     sequence that ran gets a token, and a prompt is forked into the sequences that its request asks for.
 
     ("add", key, num_tokens, wanted, text, early)    a request; `early` is 1 for one that arrived before all others
-    ("schedule", alike)                              a step; siblings get the same token when `alike` is 1
+    ("schedule", how)                                a step; siblings get the same token when `how` is 1, and a prompt
+                                                     is not forked yet when it is 2
     ("end", key, i), ("fork", key, i)                a running sequence has all its tokens, or goes on as two
     ("abort", key)
     """
@@ -201,7 +202,7 @@ class _SchedulerWorld(World):
     def choices(self) -> Iterable[Operation]:
         """Every operation that is possible now, steps most often."""
         operations = [operation for operation in self._all_choices() if self.possible(operation)]
-        steps = [("schedule", 0), ("schedule", 1)] * (2 + len(operations) // 3)
+        steps = [("schedule", 0), ("schedule", 1)] * (2 + len(operations) // 3) + [("schedule", 2)]
         return operations + [step for step in steps if self.possible(step)]
 
     def _all_choices(self) -> Iterator[Operation]:
@@ -308,7 +309,7 @@ class _SchedulerWorld(World):
         self._do("fork", name, i, child.seq_id)
         return child.seq_id
 
-    def _schedule(self, alike: int) -> None:
+    def _schedule(self, how: int) -> None:
         try:
             self.account.step()
         except Unsure:
@@ -322,18 +323,19 @@ class _SchedulerWorld(World):
         name = None if seen == expected else self._name()
         self._compare(expected, seen, name)
         self._compare_moves()
-        self.log.lines[-1] += f"    # {_told(now)}"
-        self._work(now, alike)
+        late = how == 2 and any(len(r.members) < r.wanted for r, _ in now.scheduled[: now.num_prompts])
+        self.log.lines[-1] += f"    # {_told(now)}{', not forked yet' * late}"
+        self._work(now, how)
 
-    def _work(self, now: Outcome, alike: int) -> None:
+    def _work(self, now: Outcome, how: int) -> None:
         """What the engine does after a step."""
         for place, (request, _) in enumerate(now.scheduled):
-            if place < now.num_prompts:
+            if place < now.num_prompts and how != 2:
                 for _ in range(request.wanted - len(request.members)):
                     self._fork_one(request.name, 0)
             for i, member in enumerate(request.members):
                 if member.status is RUNNING:
-                    token = self._token(request.name, len(member.tokens), 0 if alike else i)
+                    token = self._token(request.name, len(member.tokens), 0 if how == 1 else i)
                     seq = self.groups[request.name].seqs[i]
                     seq.num_computed_tokens = seq.get_len()
                     seq.append_token_id(token)
@@ -832,6 +834,11 @@ class _ModeIgnoredForMost(SchedulerAccount):
         return request.most == 1
 
 
+class _UnforkedIsOne(SchedulerAccount):
+    def recomputes(self, request: Request) -> bool:
+        return len(request.unfinished) == 1 and self.limits.mode != "swap"
+
+
 class _StaysRunning(SchedulerAccount):
     def set_status(self, request: Request, before: SequenceStatus, after: SequenceStatus) -> None:
         if before is not RUNNING:
@@ -1097,6 +1104,8 @@ PREEMPT_EXAMPLES = (
     _history(sizes(4, 4, 8, mode="swap"), "add a 8 1 0 0", "add b 8 1 0 0", STEP, STEP),
     _history(sizes(4, 4, 8, mode="recompute"), "add a 8 1 0 0", "add b 7 2 0 0", STEP, STEP),
     _history(sizes(4, 4, 8, mode="recompute"), "add a 8 1 0 0", "add b 8 1 0 0", STEP, STEP),
+    _history(sizes(4, 4, 8), "add a 8 1 0 0", "add b 8 2 0 0", "schedule 2", STEP),
+    _history(sizes(4, 4, 8, mode="recompute"), "add a 8 1 0 0", "add b 8 2 0 0", "schedule 2", STEP),
     _history(sizes(4, 4), "add a 7 2 0 0", STEP, STEP),
     _history(sizes(4, 4, mode="swap"), "add a 16 1 0 0", STEP, STEP),
     _history(sizes(4, 2, 4), "add a 8 2 0 0", STEP, "end a 0", STEP),
@@ -1203,6 +1212,7 @@ class _PreemptWorld(_SchedulerWorld):
         ("finished-revived", _FinishedRevived),
         ("mode-ignored", _ModeIgnored),
         ("mode-ignored", _ModeIgnoredForMost),
+        ("unforked-prompt-is-one", _UnforkedIsOne),
         ("status-not-changed", _StaysRunning),
         ("recomputed-for-want-of-room", _FallsBack),
         ("abort-counted", _AbortCounted),
@@ -1368,6 +1378,8 @@ STEPS = (
             "again.",
             "mode-ignored": "The configuration goes first: with `preemption_mode` set to swap a single sequence is "
             "swapped, too, and the rule of one or several is for None.",
+            "unforked-prompt-is-one": "A prompt that is to be forked counts as what it is going to be: unless the "
+            "configuration says recompute, a group of which several may run is swapped.",
             "status-not-changed": "Once its blocks have moved, a sequence is SWAPPED: by this status it is counted and "
             "found when it comes back.",
             "recomputed-for-want-of-room": "A request that is to be swapped and finds no room on the CPU cannot be "
