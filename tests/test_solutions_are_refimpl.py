@@ -23,6 +23,8 @@ RENAMED = {
     ("09_kv_cache_on_the_device", "reshape_and_cache"): "device.plain_cache:reshape_and_cache",
     ("09_kv_cache_on_the_device", "copy_blocks"): "device.plain_cache:copy_blocks",
     ("09_kv_cache_on_the_device", "swap_blocks"): "device.plain_cache:swap_blocks",
+    # The engine without texts, metrics and a log, which serves the same tokens (tests/serving/test_plain_engine.py).
+    ("11_serve_a_real_model", "Engine"): "serving.plain_engine:Engine",
     # What a person on call works out is no part of a serving system.
     ("12_tune_and_troubleshoot", "DecisionLog"): "simulation.diagnosis:DecisionLog",
     ("12_tune_and_troubleshoot", "LongestSlowest"): "simulation.diagnosis:LongestSlowest",

@@ -24,6 +24,7 @@ CHAPTERS = (  # modules beside this one, in course order
     "ch08_scheduler",
     "ch09_kv_cache_on_the_device",
     "ch10_paged_attention",
+    "ch11_serve_a_real_model",
     "ch12_tune_and_troubleshoot",
 )
 

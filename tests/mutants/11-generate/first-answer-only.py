@@ -1,0 +1,13 @@
+"""A prompt has an answer."""
+
+from refimpl.serving.plain_engine import Answer
+
+
+def generate(self, prompts, sampling_params):
+    groups = [self.add_request(prompt, params) for prompt, params in zip(prompts, sampling_params, strict=True)]
+    while self.scheduler.has_unfinished_seqs():
+        self.step()
+    return [
+        Answer([seq.output_token_ids for seq in group.get_seqs()[:1]], self.errors.get(group.request_id))
+        for group in groups
+    ]

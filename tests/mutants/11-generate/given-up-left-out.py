@@ -1,0 +1,14 @@
+"""An answer is one that has tokens."""
+
+from refimpl.serving.plain_engine import Answer
+
+
+def generate(self, prompts, sampling_params):
+    groups = [self.add_request(prompt, params) for prompt, params in zip(prompts, sampling_params, strict=True)]
+    while self.scheduler.has_unfinished_seqs():
+        self.step()
+    return [
+        Answer([seq.output_token_ids for seq in group.get_seqs()], self.errors.get(group.request_id))
+        for group in groups
+        if group.request_id not in self.errors
+    ]

@@ -1,0 +1,10 @@
+"""Who reads the answer sees that it is short."""
+
+from refimpl.serving.plain_engine import Answer
+
+
+def generate(self, prompts, sampling_params):
+    groups = [self.add_request(prompt, params) for prompt, params in zip(prompts, sampling_params, strict=True)]
+    while self.scheduler.has_unfinished_seqs():
+        self.step()
+    return [Answer([seq.output_token_ids for seq in group.get_seqs()]) for group in groups]

@@ -1,0 +1,14 @@
+"""Go on while something runs."""
+
+from refimpl.serving.plain_engine import Answer
+
+
+def generate(self, prompts, sampling_params):
+    groups = [self.add_request(prompt, params) for prompt, params in zip(prompts, sampling_params, strict=True)]
+    self.step()
+    while self.scheduler.running:
+        self.step()
+    return [
+        Answer([seq.output_token_ids for seq in group.get_seqs()], self.errors.get(group.request_id))
+        for group in groups
+    ]

@@ -1,0 +1,14 @@
+"""What is not in a cached block has to be computed, in every step."""
+
+from refimpl.serving.plain_engine import NewTokens
+
+
+def prepare(self, data):
+    batch = []
+    for seq_id, seq in data.seq_data.items():
+        start = len(data.computed_block_nums) * self.block_size
+        positions = list(range(start, seq.get_len()))
+        block_table = data.block_tables[seq_id]
+        slots = [block_table[p // self.block_size] * self.block_size + p % self.block_size for p in positions]
+        batch.append(NewTokens(seq.get_token_ids(start), positions, slots, block_table))
+    return batch

@@ -1,0 +1,14 @@
+"""The next token depends on the whole sequence, so all of it is computed."""
+
+from refimpl.serving.plain_engine import NewTokens
+
+
+def prepare(self, data):
+    batch = []
+    for seq_id, seq in data.seq_data.items():
+        start = len(data.computed_block_nums) * self.block_size if data.is_prompt else 0
+        positions = list(range(start, seq.get_len()))
+        block_table = data.block_tables[seq_id]
+        slots = [block_table[p // self.block_size] * self.block_size + p % self.block_size for p in positions]
+        batch.append(NewTokens(seq.get_token_ids(start), positions, slots, block_table))
+    return batch

@@ -1,0 +1,17 @@
+"""Slots go by the place in the sequence, positions by the place in the batch."""
+
+from refimpl.serving.plain_engine import NewTokens
+
+
+def prepare(self, data):
+    batch = []
+    for seq_id, seq in data.seq_data.items():
+        start = len(data.computed_block_nums) * self.block_size if data.is_prompt else seq.get_len() - 1
+        positions = list(range(seq.get_len() - start))
+        block_table = data.block_tables[seq_id]
+        slots = [
+            block_table[p // self.block_size] * self.block_size + p % self.block_size
+            for p in range(start, seq.get_len())
+        ]
+        batch.append(NewTokens(seq.get_token_ids(start), positions, slots, block_table))
+    return batch
