@@ -31,7 +31,7 @@ OPERATIONS = 24  # operations in a random history
 LINES = 12  # of a trace, at most
 
 _REFIMPL = str(Path(__file__).parents[1]) + os.sep
-_NOT_THE_LEARNERS = (
+NOT_THE_LEARNERS = (
     _REFIMPL,
     *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")},
 )
@@ -142,9 +142,9 @@ def _search(step: Step, subject: Any, log: Log, room: sandbox.Room, time_limit: 
 def _stub(step: Step, error: BaseException) -> str | None:
     """What to say of the stub that raised this: the step's own, or one that it calls. None if it was no stub."""
     *way, last = traceback.extract_tb(error.__traceback__)
-    if not isinstance(error, NotImplementedError) or last.filename.startswith(_NOT_THE_LEARNERS):
+    if not isinstance(error, NotImplementedError) or last.filename.startswith(NOT_THE_LEARNERS):
         return None
-    called_by = {frame.name for frame in way if not frame.filename.startswith(_NOT_THE_LEARNERS)}
+    called_by = {frame.name for frame in way if not frame.filename.startswith(NOT_THE_LEARNERS)}
     still = "still ends in `raise NotImplementedError()`"
     if last.name not in step.asks_for and called_by.intersection(step.asks_for):
         return f"This step needs `{last.name}`, which {still}: write that one first."
@@ -369,7 +369,7 @@ def _what_was_raised(operation: str, asked: str, error: BaseException) -> str:
     sentence = f"`{operation}` ended in {said(error)}"
     if asked:
         sentence = f"After `{operation}`, `{asked}` ended in {said(error)}"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_NOT_THE_LEARNERS)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(NOT_THE_LEARNERS)]
     if not frames:
         return f"{sentence}."
     line = one_line(frames[-1].line or linecache.getline(frames[-1].filename, frames[-1].lineno or 0))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from refimpl.allocator import CachedBlockAllocator, UncachedBlockAllocator
 from refimpl.block import Device
 from refimpl.block_manager import BlockSpaceManager
+from refimpl.checks.engine import NOT_THE_LEARNERS
 from refimpl.checks.step import one_line
 from refimpl.config import CacheConfig, SchedulerConfig
 from refimpl.parts.graft import completed, is_refimpls, own_code, with_names
@@ -217,12 +218,15 @@ class Parts:
 
     def _blamed(self, error: Exception) -> str | None:
         """Which part raised this, the innermost that had a hand in it; None when none had."""
+        theirs = None  # the learner's innermost line
         for frame, lineno in reversed(list(traceback.walk_tb(error.__traceback__))):
-            name = self._part_of.get(frame.f_code)
-            if name is not None:
-                where, line = frame.f_code.co_filename, linecache.getline(frame.f_code.co_filename, lineno).strip()
-                what = one_line(f"{type(error).__name__}: {error}")
-                return f"your {name}: `{frame.f_code.co_name}` ended in {what} ({where}, line {lineno}: `{line}`)"
+            code = frame.f_code
+            if theirs is None and not code.co_filename.startswith(NOT_THE_LEARNERS):
+                theirs = code.co_filename, lineno
+            if code in self._part_of:
+                file, number = theirs or (code.co_filename, lineno)
+                what, line = one_line(f"{type(error).__name__}: {error}"), linecache.getline(file, number).strip()
+                return f"your {self._part_of[code]}: `{code.co_name}` ended in {what} ({file}, line {number}: `{line}`)"
         return None
 
     @cached_property
