@@ -204,7 +204,8 @@ class Document:
         """What to say when a clean run does not know `name` at this cell and only a later one defines it."""
         if index is None:
             return None
-        definers = [i for i, cell in enumerate(self.cells) if cell.kind == "code" and name in defines(cell.source)]
+        cells = [i for i, cell in enumerate(self.cells) if cell.kind == "code" and i != index]
+        definers = [i for i in cells if name in defines(self.cells[i].source)]
         if not definers or definers[0] < index:
             return None
         return (

@@ -136,7 +136,7 @@ def test_a_check_below_a_first_try_and_above_a_second_is_where_it_belongs(tmp_pa
 def test_a_helper_of_another_class_is_no_answer(tmp_path: Path) -> None:
     nb = solved()
     put(nb, "@add_to_class(Pool)\ndef free(self): pass", before="given-imports")
-    nb.cells.insert(1, nb.cells.pop(at(nb, "03-free-check")))
+    nb.cells.insert(2, nb.cells.pop(at(nb, "03-free-check")))
     assert len(faults(nb, tmp_path, "03-free")) == 1
 
 
@@ -276,6 +276,11 @@ def test_a_name_is_out_of_order_only_where_nothing_above_defines_it(tmp_path: Pa
     assert document.out_of_order(len(nb.cells) - 1, "helper") is None, "defined above"
     assert document.out_of_order(index, "nowhere") is None
     assert document.out_of_order(None, "helper") is None, "after the last cell nothing is below"
+    cell(nb, "03-free-answer").source = "helper = helper(1)"
+    document = Document(save(nb, tmp_path / "03.ipynb"))
+    said = document.out_of_order(at(nb, "03-free-answer"), "helper")
+    assert said is not None
+    assert "`) needs `helper`, which is only defined below it, in cell [10] (`def helper" in said, "and not in itself"
     put(nb, "helper = abs", before="given-imports")
     assert Document(save(nb, tmp_path / "03.ipynb")).out_of_order(index + 1, "helper") is None
 
