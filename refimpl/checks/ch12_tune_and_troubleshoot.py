@@ -282,11 +282,12 @@ class _LogWorld(World):
             log = self.subject([list(decisions) for decisions in self.steps])
             return getattr(log, question)(*arguments)
 
-        got = self.log.call(f"DecisionLog(steps).{question}({', '.join(map(str, arguments))})", answer)
+        line = f"DecisionLog(steps).{question}({', '.join(map(str, arguments))})"
+        got = self.log.call(line, answer, raises=(KeyError, "nothing-noted-breaks"))
         wanted = self._wanted(question, *arguments)
         right = _alike(got, wanted)
         thought = None if right else self._thought(question, got, *arguments)
-        evidence = {"got": show(got), "wanted": show(wanted), "within": arguments[0] if arguments else 0}
+        evidence = {"got": _told(got), "wanted": _told(wanted), "within": arguments[0] if arguments else 0}
         for name in self._bearing_on(question, got, wanted, right):
             self.log.hold(name, right, f"it should return {show(wanted)}", f"it is {show(got)}", thought, **evidence)
         if wanted:
@@ -295,7 +296,7 @@ class _LogWorld(World):
 
     def _wanted(self, question: str, *arguments: int) -> Any:
         if question == "short_stays":
-            return _stays(self.lives, *arguments)
+            return _stays(self.lives, arguments[0])
         if question == "recomputed_tokens":
             return _recomputed(self.lives)
         return _longest([*_absences(self.lives), *self.lives.still_away()])
@@ -335,6 +336,11 @@ class _LogWorld(World):
 
         said = ((name, [theory(lives, *args) for _, lives in probes for args in asked]) for name, theory in theories)
         return _named(answers, said)
+
+
+def _told(answer: Any) -> str:
+    """An answer inside a sentence."""
+    return "none" if isinstance(answer, Mapping) and not answer else show(answer)
 
 
 def _decision(name: str, action: str, tokens: int = 0) -> Decision:
@@ -391,6 +397,7 @@ SLOWEST = "of equally long groups the slowest makes room"
 FIRST = "of groups alike in both the first makes room"
 QUEUE_KEPT = "the queue stays as it was"
 
+SOMETHING_ELSE = "something else"  # that `choose` returned: no group, no name, no place in the queue
 HALF = Fraction(1, 2)  # second: how long a step takes
 
 
@@ -539,10 +546,10 @@ class _VictimWorld(World):
         shown = f", now={float(self.now)}" * (question == "speed")
         raises: tuple[type[Exception], str] | None = None
         if question == "speed" and not request.notes:
-            raises = (Exception, "unseen-breaks")
+            raises = (LookupError, "unseen-breaks")
         elif question == "speed" and request.notes[-SPEED_WINDOW:][0][0] == self.now:
             raises = (ZeroDivisionError, "no-time-has-passed")
-        evidence = {"name": name, "notes": counted(len(request.notes), "note")}
+        evidence = {"name": name, "notes": counted(len(request.notes), "note"), "now": str(float(self.now))}
         got = self.log.call(f"policy.{question}({name}{shown})", self._answer, question, key, raises=raises, **evidence)
         right = _alike(got, wanted)
         prop = TOTAL
@@ -552,7 +559,7 @@ class _VictimWorld(World):
             prop = ENDED
         thought = None if right else self._thought(question, got)
         should = f"it should return {_decimal(wanted)}"
-        evidence |= {"got": show(got), "wanted": _decimal(wanted), "now": float(self.now)}
+        evidence |= {"got": _decimal(got), "wanted": _decimal(wanted)}
         self.log.hold(prop, right, should, f"it is {_decimal(got)}", thought, **evidence)
 
     def _answer(self, question: str, key: Hashable | None = None) -> Any:
@@ -571,7 +578,7 @@ class _VictimWorld(World):
                 return "its name", key
             if type(got) is int and got == i:
                 return "its place", key
-        return "something else", show(got)
+        return SOMETHING_ELSE, show(got)
 
     def _choose(self) -> None:
         queue = list(self.groups.values())
@@ -581,13 +588,19 @@ class _VictimWorld(World):
         got = self._which(self.log.call(line, self.policy.choose, queue, float(self.now)))
         wanted, prop = self._wanted()
         same = len(queue) == len(before) and all(a is b for a, b in zip(queue, before, strict=True))
-        victim = f"it should be {self.names[wanted]}: {self._facts(wanted)}"
-        but = f"it is {self.names[got]}: {self._facts(got)}" if got in self.groups else f"it returned {got[1]}"
+        should = f"it should be {self.names[wanted]}: {self._facts(wanted)}"
+        if got in self.groups:
+            but = f"it is {self.names[got]}: {self._facts(got)}"
+        else:
+            should, but = (
+                f"it should be the group {self.names[wanted]} itself",
+                f"it returned {got[1] if got[0] == SOMETHING_ELSE else got[0]}",
+            )
         thought = None if got == wanted else self._thought("choose", got)
         evidence = {"victim": self.names[wanted], "facts": self._facts(wanted)}
         evidence["other"] = self.names[got] if got in self.groups else show(got[1])
         evidence["its"] = self._facts(got) if got in self.groups else ""
-        self.log.hold(prop, got == wanted, victim, but, thought, **evidence)
+        self.log.hold(prop, got == wanted, should, but, thought, **evidence)
         if len(queue) > 1 or not same:
             fault = "queue-changed" if not same else None
             self.log.hold(QUEUE_KEPT, same, "the queue should hold what it held", "it has changed", fault)
@@ -606,12 +619,26 @@ class _VictimWorld(World):
         slow = [key for key in left if self.account[key].speed(self.now) == slowest]
         return slow[0], SLOWEST if len(slow) == 1 else FIRST
 
+    def _measures_right(self, worlds: list[_VictimWorld]) -> bool:
+        """Whether lengths and speeds are right, so that a wrong choice is one of the choice."""
+        pairs = [(world, key) for world in worlds for key in world.groups]
+        wanted = [
+            fact for world, key in pairs for fact in (world.account[key].tokens, world.account[key].speed(world.now))
+        ]
+        try:
+            given = [world._answer(question, key) for world, key in pairs for question in ("total_len", "speed")]
+        except Exception:  # noqa: BLE001  (then they are not)
+            return False
+        return _alike(given, wanted)
+
     def _thought(self, question: str, got: Any) -> str | None:
-        if got is None or got == ("something else", "None"):
+        if got is None or got == (SOMETHING_ELSE, "None"):
             return "nothing-returned"
         worlds = [_after(history, self.subject) for history in VICTIM_PROBES]
         theories = VICTIM_THEORIES[question]
         if question == "choose":
+            if not self._measures_right(worlds):
+                return None
             said = [(name, [theory(world) for world in worlds]) for name, theory in theories]
             return _named(lambda: [world._answer("choose") for world in worlds], said)
         pairs = [(world, key) for world in worlds for key in world.groups]
@@ -844,8 +871,8 @@ class _SizesWorld(World):
         elif asked:
             self._pick(sizes, mix, list(asked))
         else:
-            thoughts = {"returned": "nothing-to-pick-from", "other_error": "other-error"}
-            self.log.refuse(NO_CANDIDATE, "sizes.pick([])", sizes.pick, [], **thoughts)
+            names = ("nothing-to-pick-from", "other-error") if self._picks_right() else (None, None)
+            self.log.refuse(NO_CANDIDATE, "sizes.pick([])", sizes.pick, [], returned=names[0], other_error=names[1])
         self.log.expect(GIVEN_KEPT, "the list of lengths", given, list(lengths))
 
     def _cost(self, sizes: Any, mix: _Mix, size: int) -> None:
@@ -874,7 +901,7 @@ class _SizesWorld(World):
         several = sum(mix.cost(size) == mix.cost(wanted) for size in set(candidates)) > 1
         right = _alike(got, wanted)
         thought = "nothing-returned" if got is None else None
-        if not right and thought is None:
+        if not right and thought is None and self._costs_right():
             said = ((name, [theory(mix, list(sizes)) for mix, sizes in PICK_PROBES]) for name, theory in PICK_THEORIES)
             thought = _named(lambda: [self._asked("pick", mix, list(sizes)) for mix, sizes in PICK_PROBES], said)
         costs = ", ".join(f"{size} costs {mix.cost(size)}" for size in candidates)
@@ -882,6 +909,16 @@ class _SizesWorld(World):
         name = LARGEST if several else LEAST
         self.log.hold(name, right, f"it should be {wanted} ({costs})", f"it is {show(got)}", thought, **evidence)
         self.log.expect(GIVEN_KEPT, "the list of candidates", given, candidates, "candidates-changed")
+
+    def _costs_right(self) -> bool:
+        """Whether the costs are right, so that a wrong pick is one of the picking."""
+        costs = [("", [mix.cost(size) for mix, size in COST_PROBES])]
+        return _named(lambda: [self._asked("cost", *probe) for probe in COST_PROBES], costs) is not None
+
+    def _picks_right(self) -> bool:
+        """Whether there is nothing else to say than what happens without a candidate."""
+        picks = [("", [mix.best(sizes) for mix, sizes in PICK_PROBES])]
+        return _named(lambda: [self._asked("pick", mix, list(sizes)) for mix, sizes in PICK_PROBES], picks) is not None
 
     def _asked(self, question: str, mix: _Mix, asked: Any) -> Any:
         """The learner's answer to a question that is no operation."""
@@ -934,6 +971,20 @@ class _Index:
         return self.entries.get(key, [])
 
 
+class _NoZero(_Index):
+    """One in which 0 is taken for nothing."""
+
+    def find(self, prefix: int | None, token_ids: Tokens) -> int | None:
+        return super().find(prefix, token_ids) or None
+
+
+class _OneBucket(_Index):
+    """One that looks among all entries, whatever their hash."""
+
+    def _candidates(self, key: int) -> list[tuple[int | None, Tokens, int]]:
+        return [entry for entries in self.entries.values() for entry in entries]
+
+
 class _LastFirst(_Index):
     """One in which the entry that came last is looked at first."""
 
@@ -972,6 +1023,11 @@ BELIEFS: tuple[tuple[str, type[_Index], Belief], ...] = (
             ("first-token-compared", lambda known, asked: known[1][0] == asked[1][0]),
         )
     ),
+    ("zero-is-a-block", _NoZero, lambda known, asked: known == asked),
+    *(
+        ("zero-is-a-block", kind, lambda known, asked: (known[0] or 0, known[1]) == (asked[0] or 0, asked[1]))
+        for kind in (_Index, _OneBucket)
+    ),
     ("only-the-last-is-kept", _LastOnly, lambda known, asked: known == asked),
     ("only-the-first-is-kept", _FirstOnly, lambda known, asked: known == asked),
 )
@@ -988,6 +1044,7 @@ class _CollisionWorld(World):
         self.subject, self.log, self.hashes = subject, log, setup["hashes"]
         self.block_of: dict[Hashable, int] = {}
         self.account: dict[Content, int] = {}  # content -> block
+        self.has_found = False  # something, rightly; who finds nothing at all is right about what is not there
         self.index = log.call(
             f"index = BlockIndex(weak_hash)    # its values: 0 to {self.hashes - 1}", subject, _weak_hash(self.hashes)
         )
@@ -1046,8 +1103,13 @@ class _CollisionWorld(World):
         but = f"it is {show(got)}"
         if known is not None and not right:
             but += f", which holds {list(known[1])} behind {_behind(known[0])}"
-        evidence = {"prefix": _behind(prefix), "tokens": list(tokens), "wanted": show(wanted), "got": show(got)}
-        evidence |= {"known": list(known[1]) if known else None, "behind": _behind(known[0]) if known else None}
+        evidence = {"prefix": _behind(prefix), "tokens": show(list(tokens)), "wanted": show(wanted), "got": show(got)}
+        evidence["place"] = "in no block" if wanted is None else f"in block {wanted}"
+        if known is not None:
+            evidence |= {"known": show(list(known[1])), "behind": _behind(known[0])}
+        self.has_found |= right and wanted is not None
+        if right and not self.has_found:
+            return
         name = self._property(wanted, tokens, others)
         self.log.hold(name, right, f"it should be {show(wanted)}", but, thought, **evidence)
 
@@ -1123,8 +1185,10 @@ STEPS = (
             "time outside: the stays make {wanted}, and you have {got}.",
             "clock-not-started-anew": "Each time that a request comes in a new stay begins, and the clock with it: "
             "that makes {wanted}, and yours has {got}.",
-            "one-number-for-all": "Who it is matters as much as how often: a dictionary by request, {wanted}, and "
-            "yours is the one number {got}.",
+            "nothing-noted-breaks": "A log begins in the middle of things, so a request may be sent away, or come in, "
+            "without anything noted of it before: ask first whether there is; yours ended in {error}.",
+            "one-number-for-all": "Who it is matters as much as how often: return a dictionary, request by request, "
+            "and not the one number {got}.",
             "first-prefill-counted": "The first prefill of a request is work that has to be done; lost is only what a "
             "recompute makes necessary, {wanted} tokens here, and you count {got}.",
             "newest-token-counted": "The newest token of a victim had no keys and values yet when it was sent away, so "
@@ -1246,8 +1310,8 @@ STEPS = (
             "with blocks of {size} they leave {empty}: {wanted}, and yours is {got}.",
             "full-blocks-waste-one-more": "A request that fills its last block leaves no slot empty: blocks of {size} "
             "for {lengths} leave {empty}, which makes {wanted}, and yours is {got}.",
-            "full-slots-counted": "A slot that holds a token is no waste: of the slots in {blocks} only {empty} cost, "
-            "which makes {wanted}, and yours is {got}.",
+            "full-slots-counted": "A slot that holds a token is no waste: with blocks of {size} there are {empty} in "
+            "{blocks}, which makes {wanted}, and yours is {got}.",
             "tokens-beyond-for-empty": "What is left of a length after its full blocks are tokens; the empty slots are "
             "the rest of the last block: {empty}, which makes {wanted}, and yours is {got}.",
             "slots-for-bytes": "Slots and bytes cannot be added: an empty slot costs {slot} bytes, so the cost is "
@@ -1285,6 +1349,7 @@ STEPS = (
             _sizes_history(("cost", (35, 64), 100, 0, 16)),
             _sizes_history(("cost", (32, 64), 100, 0, 16)),
             _sizes_history(("cost", (32, 64), 100, 1000, 16)),
+            _sizes_history(("cost", (17, 17), 100, 1000, 16)),
             _sizes_history(("pick", (9,), 1, 4, (16, 1, 8, 12))),
             _sizes_history(("pick", (35, 64), 100, 10, (64, 4, 16, 1))),
             _sizes_history(("pick", (16,), 1, 0, (8, 4, 16, 64))),
@@ -1318,6 +1383,8 @@ STEPS = (
             "{prefix} is in block {wanted}, and what came later with the same hash has taken its place.",
             "only-the-first-is-kept": "Two contents may have one hash, and both are to be found: {tokens} behind "
             "{prefix} is in block {wanted}, and what came earlier with the same hash has kept it out.",
+            "zero-is-a-block": "0 is the number of a block like any other, and not nothing: {tokens} behind {prefix} "
+            "was asked for, which is {place}, and yours found {got}; compare with `None`.",
             "collision-refused": "A collision is nobody's mistake and has to be lived with: file block {block} beside "
             "the other one of its hash; yours ended in {error}.",
         },
@@ -1327,13 +1394,17 @@ STEPS = (
                 8, ("add", "a", "", (1, 7)), ("find", "", (1, 7)), ("find", "", (2, 6)), ("add", "b", "", (2, 6)),
                 ("find", "", (2, 6)), ("find", "", (1, 7)),
             ),
-            _collision_history(1, ("find", "", (1, 7)), ("add", "a", "", (1, 7)), ("find", "a", (1, 7))),
-            _collision_history(1, ("add", "a", "", (1, 7)), ("find", "", (7, 1)), ("find", "", (1, 6))),
             _collision_history(
-                1, ("add", "a", "", (1, 7)), ("add", "b", "a", (2, 2)), ("find", "b", (2, 2)), ("find", "a", (2, 2)),
-                ("find", "", (1, 7)),
+                1, ("find", "", (1, 7)), ("add", "a", "", (1, 7)), ("find", "", (1, 7)), ("find", "a", (1, 7)),
             ),
-            _collision_history(1000, ("add", "a", "", (1, 7)), ("find", "", (1, 8)), ("find", "", (1, 7))),
+            _collision_history(
+                1, ("add", "a", "", (1, 7)), ("find", "", (1, 7)), ("find", "", (7, 1)), ("find", "", (1, 6)),
+            ),
+            _collision_history(
+                1, ("add", "a", "", (1, 7)), ("add", "b", "a", (2, 2)), ("find", "a", (2, 2)), ("find", "b", (2, 2)),
+                ("find", "", (1, 7)), ("find", "a", (1, 7)),
+            ),
+            _collision_history(1000, ("add", "a", "", (1, 7)), ("find", "", (1, 7)), ("find", "", (1, 8))),
         ),
         setups=lambda rng: {"hashes": rng.choice((1, 1, 2, 3, 5, 1000))},
     ),
