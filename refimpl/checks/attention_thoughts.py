@@ -49,15 +49,21 @@ def gather_thoughts(
 
 
 def state_thoughts(tokens: Tokens, kind: str, output: Any, lse: Any) -> Iterator[Thought]:
-    """What may be wrong with one softmax over all tokens."""
+    """What may be wrong with one softmax over all tokens; with its lse alone where the output is right."""
 
     def gives(states: Iterable[State]) -> bool:
         return same(output, apart(states)[0])
 
-    right = tokens.states()
-    root = tokens.head_dim**0.5
-    everything = range(len(tokens.query))
+    right, right_lse = apart(tokens.states())
     yield "no-maximum-taken", lambda: kind in ("high", "low") and not (finite(output) and finite(lse))
+    if same(output, right):
+        largest = [max(tokens.scores(head), default=0.0) for head in range(len(tokens.query))]
+        without = [of_all - most for of_all, most in zip(right_lse, largest, strict=True)]
+        yield "lse-without-the-maximum", lambda: same(lse, without)
+        yield "lse-is-the-maximum", lambda: same(lse, largest)
+        yield "lse-is-the-sum", lambda: any(same(lse, [exp(x) for x in of]) for of in (without, right_lse))
+        return
+    root = tokens.head_dim**0.5
     yield "heads-dealt-out", lambda: gives(tokens.states(lambda head: head % tokens.num_kv_heads))
     yield "one-kv-head-for-all", lambda: gives(tokens.states(lambda head: 0))
     yield "own-scale-for-the-given", lambda: tokens.scale is not None and gives(tokens.scored(1 / root).states())
@@ -68,12 +74,6 @@ def state_thoughts(tokens: Tokens, kind: str, output: Any, lse: Any) -> Iterator
     yield "keys-and-values-swapped", lambda: gives(_swapped(tokens).states())
     yield "softmax-over-heads", lambda: _over_heads(tokens, output)
     yield "not-divided", lambda: any(same(output, undivided) for undivided in _undivided(tokens))
-    if same(output, apart(right)[0]):
-        largest = [max(tokens.scores(head), default=0.0) for head in everything]
-        without = [state.lse - most for state, most in zip(right, largest, strict=True)]
-        yield "lse-without-the-maximum", lambda: same(lse, without)
-        yield "lse-is-the-maximum", lambda: same(lse, largest)
-        yield "lse-is-the-sum", lambda: any(same(lse, [exp(x) for x in of]) for of in (without, apart(right)[1]))
 
 
 def _swapped(tokens: Tokens) -> Tokens:
@@ -156,7 +156,7 @@ def online_thoughts(tokens: Tokens, block_size: int, output: Any) -> Iterator[Th
     def upside_down(old: float, new: float) -> float:
         return exp(new - old)
 
-    if len(tokens.keys) <= block_size:
+    if len(tokens.keys) <= block_size or gives(tokens.states()):
         return
     thinking = _Thinking(tokens, block_size)
     parts = [tokens.part(t, t + block_size) for t in range(0, len(tokens.keys), block_size)]
@@ -215,9 +215,9 @@ def merge_thoughts(paged: Paged, seq: int, output: Any, size: int) -> Iterator[T
     yield "last-part-left-out", lambda: gives_part(tokens, context_len // size * size, output)
     yield "first-part-alone", lambda: count > 1 and same(output, apart(states[0])[0])
     yield "last-part-alone", lambda: count > 1 and same(output, apart(states[-1])[0])
-    yield "one-row-for-all", lambda: seq > 0 and _same_or_nan(output, paged.tokens(seq, row=0))
     longest, shortest = max(paged.context_lens), min(filter(None, paged.context_lens))
     yield "one-length-for-all", lambda: context_len < longest and broken
+    yield "one-row-for-all", lambda: seq > 0 and _same_or_nan(output, paged.tokens(seq, row=0))
     yield "one-length-for-all", lambda: context_len > shortest and gives_part(tokens, shortest, output)
     default = tokens.scored(tokens.head_dim**-0.5)
     yield (
@@ -251,37 +251,45 @@ def kernel_thoughts(paged: Paged, seq: int, output: Any, layout: str) -> Iterato
     def gives(states: Iterable[State]) -> bool:
         return same(output, apart(states)[0])
 
-    def at(address: Callable[..., int]) -> bool:
-        return same(output, apart(_read(paged, seq, address))[0])
-
     yield "no-maximum-taken", lambda: kind == "high" and broken
     yield "first-maximum-kept", lambda: kind == "rising" and broken
     yield "maximum-starts-at-zero", lambda: kind == "low"
-    if kind in ("usual", "equal"):
+    if kind == "usual":
         yield "unused-slots-read", lambda: bool(context_len % size) and broken
         yield "unused-slots-counted", lambda: _gives_padded(tokens, -context_len % size, output)
+    if broken:  # slots without a token, by whatever way: nothing can be told by the numbers
+        return
     yield "full-blocks-only", lambda: gives_part(tokens, context_len // size * size, output)
     yield "first-block-alone", lambda: gives_part(tokens, size, output)
     yield from online_thoughts(tokens, size, output)
     yield "not-scaled", lambda: gives(tokens.scored(1.0).states())
     yield "one-kv-head-for-all", lambda: gives(tokens.states(lambda head: 0))
     yield "heads-dealt-out", lambda: gives(tokens.states(lambda head: head % tokens.num_kv_heads))
-    yield "heads-dealt-out", lambda: at(lambda s, b, o, h, d, head, i: _sum(s, b, o, head % tokens.group, d))
-    yield "head-for-its-kv-head", lambda: at(lambda s, b, o, h, d, head, i: _sum(s, b, o, head, d))
-    yield "logical-for-physical", lambda: at(lambda s, b, o, h, d, head, i: _sum(s, i, o, h, d))
-    yield "number-not-multiplied", lambda: at(lambda s, b, o, h, d, head, i: b + _sum(s, 0, o, h, d))
-    yield "wrong-stride", lambda: at(lambda s, b, o, h, d, head, i: _sum((s[1], s[0], *s[2:]), b, o, h, d))
-    yield "wrong-stride", lambda: at(lambda s, b, o, h, d, head, i: _sum((s[1], *s[1:]), b, o, h, d))
-    yield "wrong-stride", lambda: at(lambda s, b, o, h, d, head, i: _sum((s[0], s[2], s[1], s[3]), b, o, h, d))
-    yield "slots-not-multiplied", lambda: at(lambda s, b, o, h, d, head, i: o + _sum(s, b, 0, h, d))
+    yield "one-row-for-all", lambda: seq > 0 and gives(paged.tokens(seq, row=0).states())
+    for name, address in _addresses(paged, layout):
+        yield name, lambda address=address: gives(_read(paged, seq, address))  # type: ignore[misc]
+
+
+Address = Callable[[Sequence[int], int, int, int, int, int, int], int]
+# (strides, block, slot in it, KV head, element, query head, index in the table) -> index in the cache
+
+
+def _addresses(paged: Paged, layout: str) -> Iterator[tuple[str, Address]]:
+    """Where each wrong thought about an index reads."""
+    tokens = paged.tokens(0)
     if layout != LAYOUTS[0]:
         of_row = tokens.num_kv_heads * tokens.head_dim
-        in_a_row = (size * of_row, of_row, tokens.head_dim, 1)
-        yield "strides-made-up", lambda: at(lambda s, b, o, h, d, head, i: _sum(in_a_row, b, o, h, d))
-        yield "strides-made-up", lambda: at(lambda s, b, o, h, d, head, i: _sum((s[0], *in_a_row[1:]), b, o, h, d))
-        yield "strides-made-up", lambda: broken
-    yield "one-row-for-all", lambda: seq > 0 and _same_or_nan(output, paged.tokens(seq, row=0))
-    yield "logical-for-physical", lambda: broken and not context_len % size
+        whole = (paged.block_size * of_row, of_row, tokens.head_dim, 1)
+        yield "strides-made-up", lambda s, b, o, h, d, head, i: _sum(whole, b, o, h, d)
+        yield "strides-made-up", lambda s, b, o, h, d, head, i: _sum((s[0], *whole[1:]), b, o, h, d)
+    yield "heads-dealt-out", lambda s, b, o, h, d, head, i: _sum(s, b, o, head % tokens.group, d)
+    yield "head-for-its-kv-head", lambda s, b, o, h, d, head, i: _sum(s, b, o, head, d)
+    yield "logical-for-physical", lambda s, b, o, h, d, head, i: _sum(s, i, o, h, d)
+    yield "number-not-multiplied", lambda s, b, o, h, d, head, i: b + _sum(s, 0, o, h, d)
+    yield "slots-not-multiplied", lambda s, b, o, h, d, head, i: o + _sum(s, b, 0, h, d)
+    yield "wrong-stride", lambda s, b, o, h, d, head, i: _sum((s[1], s[0], *s[2:]), b, o, h, d)
+    yield "wrong-stride", lambda s, b, o, h, d, head, i: _sum((s[1], *s[1:]), b, o, h, d)
+    yield "wrong-stride", lambda s, b, o, h, d, head, i: _sum((s[0], s[2], s[1], s[3]), b, o, h, d)
 
 
 def _sum(strides: Sequence[int], *indices: int) -> int:
@@ -297,7 +305,7 @@ def _gives_padded(tokens: Tokens, unused: int, output: Any) -> bool:
     return same(output, apart(padded.states())[0])
 
 
-def _read(paged: Paged, seq: int, address: Callable[..., int]) -> list[State]:
+def _read(paged: Paged, seq: int, address: Address) -> list[State]:
     """The states of a kernel that reads at these addresses; NaN behind the end of a cache."""
     tokens = paged.tokens(seq)
     states = []

@@ -615,6 +615,7 @@ WIDE = {**SLOT_EACH, "num_kv_heads": 2, "num_dims": 3}
 ONE_ELEMENT = {"num_kv_heads": 2, "num_groups": 2, "num_dims": 1}
 FOUR_HEADS = {"num_kv_heads": 2, "num_groups": 2, "num_dims": 4}
 ONE_HEAD = {"num_kv_heads": 1, "num_groups": 1, "num_dims": 1, "block_size": 2}
+ALONE = {"num_kv_heads": 1, "num_groups": 1, "num_dims": 3, "block_size": 2}
 ONE_GROUP = {"num_kv_heads": 1, "num_groups": 2, "num_dims": 3, "block_size": 2}
 TWO_GROUPS = {"num_kv_heads": 2, "num_groups": 2, "num_dims": 3, "block_size": 2}
 ONE_PAIR = {"num_kv_heads": 1, "num_groups": 2, "num_dims": 1, "block_size": 4}
@@ -960,19 +961,19 @@ STEPS = (
         },
         world=_KernelWorld,
         examples=(
-            _telling({**ONE_HEAD, "compiled": 1}, ("decode_kernel", (4,), "equal", None, 9, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("decode_kernel", (6,), *PLAIN, 1, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("decode_kernel", (5,), *PLAIN, 3, TOKENS_FIRST)),
-            _telling(TWO_GROUPS, ("decode_kernel", (4,), *PLAIN, 5, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("decode_kernel", (2,), *PLAIN, 7, TOKENS_FIRST)),
+            History({**ONE_HEAD, "seed": 1, "compiled": 1}, (("decode_kernel", (4,), "equal", None, 9, TOKENS_FIRST),)),
+            _telling(ALONE, ("decode_kernel", (4, 4, 4), *PLAIN, 1, TOKENS_FIRST)),
+            _telling(ALONE, ("decode_kernel", (5,), *PLAIN, 3, TOKENS_FIRST)),
+            _telling(ALONE, ("decode_kernel", (2,), *PLAIN, 7, TOKENS_FIRST)),
+            _telling(TWO_GROUPS, ("decode_kernel", (4, 4), *PLAIN, 21, TOKENS_FIRST)),
+            _telling(TWO_GROUPS, ("decode_kernel", (4, 4), *PLAIN, 21, "heads first")),
+            _telling(ALONE, ("decode_kernel", (4, 4, 4), *PLAIN, 1, "interleaved")),
             _telling(ONE_GROUP, ("decode_kernel", (3, 4), *PLAIN, 9, TOKENS_FIRST)),
-            _telling(TWO_GROUPS, ("decode_kernel", (4,), *PLAIN, 11, "heads first")),
-            _telling(ONE_GROUP, ("decode_kernel", (4,), *PLAIN, 11, "interleaved")),
-            _telling(ONE_GROUP, ("decode_kernel", (4,), "high", None, 13, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("decode_kernel", (6,), "rising", None, 15, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("decode_kernel", (4,), "low", None, 17, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("decode_kernel", (4,), "usual", 0.3, 19, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("decode_kernel", (0, 2), *PLAIN, 21, TOKENS_FIRST)),
+            _telling(ALONE, ("decode_kernel", (4,), "high", None, 13, TOKENS_FIRST)),
+            _telling(ALONE, ("decode_kernel", (6,), "rising", None, 15, TOKENS_FIRST)),
+            _telling(ALONE, ("decode_kernel", (4,), "low", None, 17, TOKENS_FIRST)),
+            _telling(ALONE, ("decode_kernel", (4,), "usual", 0.3, 19, TOKENS_FIRST)),
+            _telling(ALONE, ("decode_kernel", (0, 2), *PLAIN, 21, TOKENS_FIRST)),
         ),
         setups=_kernel_sizes,
         cannot_run=_why_not,

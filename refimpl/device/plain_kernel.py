@@ -170,7 +170,7 @@ def demonstrate(kernel: Any = None) -> str:
     if triton is None:
         return NOT_INSTALLED
     compiled = torch.cuda.is_available()
-    lens = [1000, 17, 400, 1] if compiled else [21, 8, 1]
+    lens = [1000, 17, 400, 1] if compiled else [17, 8, 1]
     batch = _scattered(lens, "cuda" if compiled else "cpu")
     where = f"On {torch.cuda.get_device_name()}, compiled" if compiled else "On the CPU, in Triton's interpreter"
     size = f"{where}: {len(lens)} sequences of {', '.join(map(str, lens))} tokens in float32."
@@ -186,14 +186,14 @@ def demonstrate(kernel: Any = None) -> str:
 
 
 def _scattered(lens: list[int], device: str) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Query, caches, tables and lengths: 4 query heads, 2 KV heads of 16, blocks of 8 in random order."""
+    """Query, caches, tables and lengths: 2 query heads, 1 KV head of 16, blocks of 8 in random order."""
     generator = torch.Generator().manual_seed(0)
     needed = [-(-context_len // 8) for context_len in lens]
     order = torch.randperm(sum(needed), generator=generator)
     tables = torch.zeros(len(lens), max(needed), dtype=torch.int64)
     for row, blocks in zip(tables, order.split(needed), strict=True):  # type: ignore[no-untyped-call]
         row[: len(blocks)] = blocks
-    shapes = (len(lens), 4, 16), (sum(needed), 8, 2, 16), (sum(needed), 8, 2, 16)
+    shapes = (len(lens), 2, 16), (sum(needed), 8, 1, 16), (sum(needed), 8, 1, 16)
     query, keys, values = (torch.randn(shape, generator=generator).to(device) for shape in shapes)
     return query, keys, values, tables.to(device), torch.tensor(lens, device=device)
 

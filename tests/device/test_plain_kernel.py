@@ -131,7 +131,7 @@ def test_tensors_that_no_kernel_takes():
 
 
 def test_a_demonstration_says_where_it_ran_and_what_came_of_it():
-    where = "On the CPU, in Triton's interpreter: 3 sequences of 21, 8, 1 tokens in float32."
+    where = "On the CPU, in Triton's interpreter: 3 sequences of 17, 8, 1 tokens in float32."
     if torch.cuda.is_available():
         where = f"On {torch.cuda.get_device_name()}, compiled: 4 sequences of 1000, 17, 400, 1 tokens in float32."
     for kernel in (None, decode_kernel):
