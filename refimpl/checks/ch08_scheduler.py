@@ -165,7 +165,7 @@ class _SchedulerWorld(World):
     """
 
     exercise_id = ""
-    phase = 0  # the phase that has to be entered before anything counts; 0 for any
+    phase = 0  # the one that this step is about; 0 for all
     thoughts: tuple[Thought, ...] = ()
     examples: tuple[History, ...] = ()
 
@@ -174,7 +174,6 @@ class _SchedulerWorld(World):
         self.names = Names()
         self.groups: dict[str, SequenceGroup] = {}
         self.texts: dict[str, int] = {}
-        self.reached = False  # what the step asks for has been called
         self.over = False  # the account does not know how it goes on
         self.quiet = False  # played to see what a thought explains
         self.script: list[tuple[Any, ...]] = []  # what was done to the account, and what was seen of each step
@@ -248,7 +247,7 @@ class _SchedulerWorld(World):
 
     def perform(self, operation: Operation) -> None:
         """Do it to the scheduler and to the account; what differs afterwards takes back what else was compared."""
-        self.log.reached = self.reached
+        self.log.reached = False
         tally = {name: count for name, count in self.log.tally.items() if name != RUNS}
         try:
             perform_it = getattr(self, f"_{operation[0]}")
@@ -316,9 +315,9 @@ class _SchedulerWorld(World):
             self.over = True
             return
         now = self.account.now
-        self.reached |= not self.phase or self.phase in now.phases
-        self.log.reached = self.reached
+        self.log.reached = not self.phase or self.phase in now.phases
         expected, seen = self.account.view(), self._seen()
+        self.log.reached = _does_something(now, self.phase)  # who does nothing is right where nothing is to be done
         self.script.append(("step", seen, self._hits()))
         name = None if seen == expected else self._name()
         self._compare(expected, seen, name)
@@ -498,6 +497,18 @@ def _imagined(account: SchedulerAccount, seen: View, hits: dict[str, int]) -> bo
     except Unsure:
         return False
     return account.view() == seen
+
+
+def _does_something(now: Outcome, phase: int) -> bool:
+    """Whether the step's phase, or any of them, has an effect."""
+    ignored_first = now.ignored and 1 in now.phases and 2 not in now.phases
+    effects = {
+        1: now.num_prompts or ignored_first,
+        2: 2 in now.phases and len(now.scheduled) > len(now.swapped_in),
+        3: now.swapped_in or (now.ignored and 1 not in now.phases),
+        PREEMPTION: PREEMPTION in now.phases,
+    }
+    return bool(effects[phase] if phase else any(effects.values()))
 
 
 def _alone(subject: Any, exercise_id: str) -> Any:
@@ -1097,6 +1108,10 @@ RUNNING_EXAMPLES = (
     _history(sizes(4, 2), "add a 3 1 0 0", "add b 3 1 0 0", STEP, STEP),
     _history(sizes(4, 2), "add a 5 1 0 0", STEP, STEP),
     _history(sizes(4, 3), "add a 5 2 0 0", STEP, STEP),
+    _history(  # c comes back beside a, if nobody has been charged twice
+        sizes(4, 4, 8, mode="swap", max_seqs=4),
+        *("add a 2 2 0 0", "add b 8 1 0 0", "add c 2 1 0 0", STEP, STEP, "abort b", STEP),
+    ),
 )
 PREEMPT_EXAMPLES = (
     _history(sizes(4, 4), "add a 8 1 0 0", "add b 8 1 0 0", STEP, STEP),
@@ -1125,10 +1140,10 @@ SWAPPED_EXAMPLES = (
         sizes(2, 5, 3, caching=True, max_seqs=8),
         *("add a 2 3 0 0", "add b 1 3 1 0", "add c 3 2 1 0", "schedule 1", "schedule 1", STEP, STEP),
     ),
-    _history(  # c has room on the GPU and none in the step: a has been forked while c was away
-        sizes(2, 5, 2, mode="swap", max_seqs=3),
-        *("add a 2 1 0 0", "add b 4 1 0 1", STEP, STEP, "add c 1 2 1 0", "schedule 1", "end b 0", STEP, STEP),
-        *("fork c 1", "fork c 2", "fork a 0", STEP, STEP, STEP),
+    _history(  # c comes back and fills the step: b has been forked while c and d were away
+        sizes(4, 7, 8, mode="swap", max_seqs=4),
+        *("add a 16 1 0 0", "add b 2 1 0 0", "add c 2 1 0 0", "add d 2 1 0 0", STEP, STEP),
+        *("fork b 0", "fork b 0", "abort a", STEP),
     ),
 )
 SCHEDULE_EXAMPLES = (
