@@ -85,10 +85,11 @@ class _EngineWorld(World):
             CacheConfig(block_size, enable_prefix_caching=caching, num_gpu_blocks=gpu, num_cpu_blocks=cpu),
         )
         self.worker = NotingWorker(block_size)
-        words = f"GPU {gpu} and CPU {cpu} blocks of {counted(block_size, 'token')}, max_model_len {self.max_model_len}"
+        words = f"GPU {gpu} and CPU {cpu} blocks of {counted(block_size, 'token')}"
         words += f", preemption_mode {mode!r}" * (mode is not None) + ", prefix caching" * caching
         words += ", a scheduler that may swap in and out in one step" * eager
-        self.engine = log.call(f"engine = Engine(scheduler, worker)    # {words}", subject, self.scheduler, self.worker)
+        line = f"engine = Engine(scheduler, worker, max_model_len={self.max_model_len})    # {words}"
+        self.engine = log.call(line, subject, self.scheduler, self.worker, self.max_model_len)
 
     def perform(self, operation: Operation) -> None:
         verb, *arguments = operation

@@ -42,6 +42,7 @@ class Answer:
 class StepWorker(Protocol):
     """What carries out a step. Whatever a row is, only the worker looks into it."""
 
+    block_size: int
     eos_token_ids: SequenceOf[int]
 
     def swap_in(self, pairs: Pairs) -> None:
@@ -69,15 +70,16 @@ class Engine:
     Args:
         scheduler: decides; its queues hold the requests.
         worker: moves blocks, computes and draws.
+        max_model_len: tokens a sequence, prompt and output together.
 
     Source: vLLM 0.5.4, `vllm/engine/llm_engine.py`, `LLMEngine.step`, and `vllm/worker/model_runner.py`.
     """
 
-    def __init__(self, scheduler: Scheduler, worker: StepWorker) -> None:
+    def __init__(self, scheduler: Scheduler, worker: StepWorker, max_model_len: int) -> None:
         self.scheduler = scheduler
         self.worker = worker
-        self.block_size = scheduler.cache_config.block_size
-        self.max_model_len = scheduler.scheduler_config.max_model_len
+        self.block_size = worker.block_size
+        self.max_model_len = max_model_len
         self.errors: dict[str, str] = {}
         self.num_seqs = 0  # so far, which is the next seq_id
 

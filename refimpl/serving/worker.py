@@ -6,6 +6,7 @@ that is wrong about them gets wrong tokens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence as SequenceOf
 from itertools import accumulate
 
 import torch
@@ -45,7 +46,8 @@ class Worker:
         num_layers, *block_shape = cache_shape(model.network.config, cache_config.block_size, model.network.dtype)
         sizes = num_layers, cache_config.num_gpu_blocks, cache_config.num_cpu_blocks
         self.kv_cache = self._parts.make_kv_cache(*sizes, *block_shape, model.network.device)
-        self.eos_token_ids = model.network.config.eos_token_ids
+        self.block_size = cache_config.block_size
+        self.eos_token_ids: SequenceOf[int] = model.network.config.eos_token_ids
 
     def swap_in(self, pairs: Pairs) -> None:
         """Copy blocks from the CPU pool to the GPU pool: (CPU block, GPU block)."""

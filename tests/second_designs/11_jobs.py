@@ -30,9 +30,9 @@ class Job:
 
 
 class Engine:
-    def __init__(self, scheduler, worker):
-        self.scheduler, self.worker = scheduler, worker
-        self.size = scheduler.block_manager.block_size
+    def __init__(self, scheduler, worker, max_model_len):
+        self.scheduler, self.worker, self.longest = scheduler, worker, max_model_len
+        self.size = worker.block_size
         self.jobs = {}
         self.errors = {}
         self.ids = iter(range(500, 10**9, 3))
@@ -89,7 +89,7 @@ class Engine:
     def grow(self, params, seq, token):
         seq.append_token_id(token)
         full = seq.get_output_len() == params.max_tokens
-        full |= seq.get_len() == self.scheduler.scheduler_config.max_model_len
+        full |= seq.get_len() == self.longest
         if not params.ignore_eos and token in self.worker.eos_token_ids:
             seq.status = SequenceStatus.FINISHED_STOPPED
         elif full:

@@ -31,7 +31,7 @@ def engine_over(
         4, enable_prefix_caching=caching, num_gpu_blocks=num_gpu_blocks, num_cpu_blocks=num_cpu_blocks
     )
     scheduler = Scheduler(SchedulerConfig(max_model_len=64, preemption_mode=mode), cache_config)
-    return Engine(scheduler, Worker(model, cache_config))
+    return Engine(scheduler, Worker(model, cache_config), max_model_len=64)
 
 
 def answers(engine: Engine, asks: list[Ask]) -> list[Answer]:
@@ -113,11 +113,8 @@ def test_an_answer_that_outgrows_the_pool_keeps_what_it_has(tiny_model: LoadedMo
 def test_an_answer_ends_at_the_models_end_token(tiny_model: LoadedModel, alone: Alone):
     ask = Ask(PROMPT[:6], greedy(12))
     tokens = alone.answer(ask)
-    worker = Worker(tiny_model, CacheConfig(4, num_gpu_blocks=20, num_cpu_blocks=0))
-    worker.eos_token_ids = (tokens[4],)
-    engine = Engine(
-        Scheduler(SchedulerConfig(max_model_len=64), CacheConfig(4, num_gpu_blocks=20, num_cpu_blocks=0)), worker
-    )
+    engine = engine_over(tiny_model, 20)
+    engine.worker.eos_token_ids = (tokens[4],)
     (answer,) = engine.generate([list(ask.prompt)], [replace(ask.params, ignore_eos=False)])
     assert answer.token_ids == [tokens[: tokens.index(tokens[4]) + 1]]
 
