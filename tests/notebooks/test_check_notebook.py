@@ -18,7 +18,18 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
 from refimpl import check_notebook, cli, notebooks
-from refimpl.check_notebook import CannotRun, CleanRun, Document, Kernel, KernelDied, Report, clean_kernel, defines
+from refimpl.check_notebook import (
+    CannotRun,
+    CleanRun,
+    Document,
+    Kernel,
+    KernelDied,
+    Report,
+    StepReport,
+    clean_kernel,
+    defines,
+)
+from refimpl.checks import CheckResult
 
 ROOT = Path(__file__).parents[2]
 CHAPTER_3 = "03_uncached_allocator/03_uncached_allocator.ipynb"
@@ -518,9 +529,10 @@ def test_the_same_as_json(faulty: Report) -> None:
 def halted(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """A loop, an answer that is no Python, a helper below its check, and a cell that takes the kernel down."""
     nb = solved()
+    put(nb, "while True:\n    pass\ncounted = 1", before="03-allocate-task")
+    put(nb, "print(counted)", before="03-allocate-task")
     put(nb, "broken = input('how many? ')", before="03-allocate-task")
     put(nb, "print(broken)", before="03-allocate-task")
-    put(nb, "while True:\n    pass", before="03-allocate-task")
     cell(nb, "03-allocate-answer").source = (
         "@add_to_class(UncachedBlockAllocator)\ndef allocate(self, block_hash=None, num_hashed_tokens=0):\n"
         "    return take_one(self.free_blocks)"
@@ -534,35 +546,35 @@ def halted(tmp_path_factory: pytest.TempPathFactory) -> Report:
 def test_an_endless_loop_is_stopped_and_named_and_the_rest_is_run(halted: Report) -> None:
     """F04."""
     assert [fault for fault in halted.faults if "loop" in fault] == [
-        "Cell [5] (`while True:`) had not ended after 1.5 seconds and was stopped: look for a loop that never ends."
+        "Cell [3] (`while True:`) had not ended after 1.5 seconds and was stopped: look for a loop that never ends."
     ]
     assert outcomes(halted)["03-allocate"][0] == "raised", "it was checked"
 
 
 def test_a_cell_that_asks_a_question_is_told_that_nobody_answers(halted: Report) -> None:
-    """F10. What follows from it, the name that the cell would have defined, is not told."""
+    """F10. What follows from a cell that did not end, a name that it would have defined, is not told."""
     (told,) = [fault for fault in halted.faults if "input" in fault]
-    assert told.startswith("Cell [3] (`broken = input('how many? ')`) raised StdinNotImplementedError")
+    assert told.startswith("Cell [5] (`broken = input('how many? ')`) raised StdinNotImplementedError")
     assert told.endswith("Nobody answers `input()` when a notebook is graded: write the value into the cell.")
-    assert [fault for fault in halted.faults if "print(broken)" in fault] == []
+    assert [fault for fault in halted.faults if "print(" in fault] == []
 
 
 def test_a_check_that_needs_a_name_from_below_says_so(halted: Report) -> None:
     said = line(halted, "03-allocate")
     assert "NameError: name 'take_one' is not defined" in said
-    assert "needs `take_one`, which is only defined below it, in cell [8] (`def take_one(blocks):`)" in said
+    assert "needs `take_one`, which is only defined below it, in cell [9] (`def take_one(blocks):`)" in said
 
 
 def test_an_answer_that_does_not_run_is_what_its_step_says(halted: Report) -> None:
     assert outcomes(halted)["03-free"] == ("raised", 0.0)
     assert re.search(
-        r"Cell \[9\] \(`def free\(self, block:`\), your answer, raised SyntaxError: ", line(halted, "03-free")
+        r"Cell \[10\] \(`def free\(self, block:`\), your answer, raised SyntaxError: ", line(halted, "03-free")
     )
 
 
 def test_the_cell_that_ended_the_kernel_is_named_and_what_follows_is_not_checked(halted: Report) -> None:
     assert halted.faults[-1] == (
-        "Cell [11] (`import os`) ended the kernel: its code left Python, crashed it, or took more memory than there is;"
+        "Cell [12] (`import os`) ended the kernel: its code left Python, crashed it, or took more memory than there is;"
         " what follows was not run."
     )
     assert outcomes(halted)["03-share"] == ("raised", 0.0)
@@ -582,14 +594,29 @@ def test_an_answer_that_takes_the_kernel_down_in_its_check_is_named(tmp_path: Pa
 def test_several_notebooks_have_a_report_each_and_what_is_not_attempted_is_no_success(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """F17. The untouched one is worth nothing, and named; the other is right."""
-    right = save(solved(), tmp_path / "right.ipynb")
+    """F17. The untouched one is worth nothing, and named; the other is right, a step of another version left out."""
+    nb, stranger = solved(), cell(solved(), "03-free-check")
+    stranger.metadata.nbgrader.grade_id, stranger.source = "03-merge", 'check("03-merge", merge)'
+    nb.cells.append(stranger)
+    right = save(nb, tmp_path / "right.ipynb")
     untouched = save(exercise(), tmp_path / "untouched.ipynb")
     assert cli.main(["check", str(right), str(untouched)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert [lines[0], lines[5]] == [str(right), str(untouched)]
-    assert lines[9] == "  total: 0 of 10 points, 0 of 3 steps passed; not attempted: 03-allocate, 03-free, 03-share"
-    assert lines[10] == "1 of 2 notebooks without a fault, 10 of 20 points"
+    assert [lines[0], lines[6]] == [str(right), str(untouched)]
+    assert lines[4:6] == [
+        "  Note: 03-merge is no step of chapter 03 that is known here; it was left out.",
+        "  total: 10 of 10 points, 3 of 3 steps passed",
+    ]
+    assert lines[10] == "  total: 0 of 10 points, 0 of 3 steps passed; not attempted: 03-allocate, 03-free, 03-share"
+    assert lines[11] == "1 of 2 notebooks without a fault, 10 of 20 points"
+
+
+def test_a_step_that_passes_is_no_success_when_its_check_cell_is_missing() -> None:
+    """F02."""
+    result = CheckResult("03-free", "give back", "passed", 4.0, 4, "All held.")
+    assert Report("03.ipynb", (StepReport(result, ()),), (), ("a note",)).is_good
+    assert not Report("03.ipynb", (StepReport(result, ("Its check cell is missing.",)),), (), ()).is_good
+    assert not Report("03.ipynb", (StepReport(result, ()),), ("Cell [3] raised.",), ()).is_good
 
 
 def test_json_is_one_list_of_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
