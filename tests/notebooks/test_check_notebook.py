@@ -151,6 +151,14 @@ def test_a_helper_of_another_class_is_no_answer(tmp_path: Path) -> None:
     assert len(faults(nb, tmp_path, "03-free")) == 1
 
 
+def test_a_function_that_is_assigned_is_an_answer(tmp_path: Path) -> None:
+    nb = exercise()
+    cell(nb, "03-share-answer").source = "share_block_table = list.copy"
+    assert faults(nb, tmp_path, "03-share") == []
+    nb.cells.insert(0, nb.cells.pop(at(nb, "03-share-check")))
+    assert len(faults(nb, tmp_path, "03-share")) == 1
+
+
 def test_a_method_written_into_the_class_is_an_answer(tmp_path: Path) -> None:
     nb = exercise()
     cell(nb, "given-class").source += "\n\n    def free(self, block):\n        pass\n"
