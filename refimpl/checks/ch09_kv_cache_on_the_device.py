@@ -2,12 +2,13 @@
 
 The account is arithmetic over lists, and a dict for each pool: layer, keys or values, block and offset -> numbers. A
 thought is a wrong way to do the same to the account. It is named when it alone explains everything that the learner's
-code did, in the history at hand and in the step's examples.
+code did, in the history at hand and in the step's examples (`thoughts.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import operator
 import random
@@ -246,7 +247,7 @@ class _NumBlocksWorld(ThoughtWorld):
             return
         expected = case.blocks(case.budget)
         told["blocks"] = counted(expected, "block")
-        got = self.call(line, case, *numbers, **told)
+        got = self.call([SHARE], line, case, *numbers, **told)
         self.seen.append((case, ("did", _number(got))))
         thought = None
         if not _is_whole(got, expected):
@@ -260,19 +261,9 @@ class _NumBlocksWorld(ThoughtWorld):
         self.answered = True
 
     def _refuse(self, line: str, case: _Memory, told: dict[str, Any]) -> None:
-        self.log.refuse(
-            NEGATIVE if case.budget < 0 else NONE_FITS,
-            line,
-            self.subject,
-            case.total,
-            case.utilization,
-            case.model,
-            case.step,
-            case.block_bytes,
-            returned="nothing-fits-answered",
-            other_error="other-error",
-            **told,
-        )
+        name = NEGATIVE if case.budget < 0 else NONE_FITS
+        numbers = dataclasses.astuple(case)
+        self.refuse(name, line, *numbers, returned="nothing-fits-answered", other_error="other-error", **told)
 
 
 # 09-slot-mapping
@@ -410,6 +401,11 @@ class _MappingWorld(ThoughtWorld):
                 yield "slot_mapping", table, (edges[-1], bad), "list"
         yield from (("slot_mapping", (), positions, "list") for positions in ((), (PAD,), (0,)))
 
+    def traits(self, case: _Mapping) -> frozenset[str]:
+        """Padding among the positions, or numbers that 32 bits do not hold."""
+        large = max(case.block_table, default=0) * case.block_size >= 2**31
+        return frozenset(["padding"] * (PAD in case.positions) + ["large"] * large)
+
     def possible(self, operation: Operation) -> bool:
         """What holds no token, or has no slot, only once something has been answered."""
         _, table, positions, _ = operation
@@ -431,21 +427,12 @@ class _MappingWorld(ThoughtWorld):
         told = {"blocks": blocks, "room": counted(room, "token"), "size": size, "bad": bad}
         told["tokens"] = counted(len(positions), "position")
         if bad is not None:
-            behind = bad >= 0
-            self.log.refuse(
-                NO_SLOT,
-                line,
-                self.subject,
-                list(table),
-                given,
-                size,
-                returned="behind-the-table-answered" if behind else "below-padding-answered",
-                other_error="other-error",
-                **told,
-            )
+            accepted = "behind-the-table-answered" if bad >= 0 else "below-padding-answered"
+            asked = (list(table), given, size)
+            self.refuse(NO_SLOT, line, *asked, returned=accepted, other_error="other-error", **told)
             return
         block_table = list(table)
-        got = self.call(line, case, block_table, given, size, **told)
+        got = self.call([SLOT], line, case, block_table, given, size, **told)
         self.seen.append((case, ("did", _listed(got))))
         self._compare(case, got, told)
         self.log.expect(KEEPS, "the block table", block_table, list(table))
@@ -475,7 +462,7 @@ class _MappingWorld(ThoughtWorld):
         if len(tokens) < len(wanted):
             self.log.hold(PADDING_STAYS, right, should, but, fault, **told)
         if listed is not None and not is_tensor:
-            but = "they are a list"
+            but = "they are no tensor"
         self.log.hold(A_TENSOR, is_tensor and list(got.shape) == [len(wanted)], should, but, fault, **told)
         told["dtype"] = got.dtype
         narrow = "not-int64" if wanted else "empty-is-not-int64"
@@ -496,6 +483,7 @@ class _Write:
     tokens: tuple[tuple[Values, ...], tuple[Values, ...]]  # keys, values
     sizes: Sizes
     viewable: bool  # whether a layer's cache can be seen as rows of slots without a copy
+    strided: bool
     converts: bool
 
     @property
@@ -622,6 +610,7 @@ WRITE_EXAMPLES = (
     _writes(_sized(), (9, PAD, 2)),
     _writes(_sized(), (5,)),
     _writes(_sized(), (0, 7)),
+    _writes(_sized(), (3, 1)),
     _writes(_sized(), (PAD, 13, 6)),
     _writes(_sized(), (1, 11, 2, 4)),
     _writes(_sized(), (22, 3, 17, 8, 12)),
@@ -659,6 +648,10 @@ class _WriteWorld(PoolWorld):
                 yield "reshape_and_cache", tuple(slots), converts
             yield from (("reshape_and_cache", slots, converts) for slots in ((0,), (num_slots - 1,), (PAD,), ()))
 
+    def traits(self, case: _Write) -> frozenset[str]:
+        """Padding among the slots, memory in another order, numbers of another dtype."""
+        return frozenset(["padding"] * (PAD in case.slots) + ["strided"] * case.strided + ["dtype"] * case.converts)
+
     def possible(self, operation: Operation) -> bool:
         """What writes nothing comes only once something has been written."""
         _, slots, _ = operation
@@ -676,7 +669,13 @@ class _WriteWorld(PoolWorld):
         mapping = torch.tensor(slots, dtype=torch.int64)
         rows = [tuple(map(tuple, tokens.flatten(1).tolist())) for tokens in (key, value)]
         case = _Write(
-            {name: pool.account}, slots, (rows[0], rows[1]), sizes, _can_view(pool.indices[0, 0], 2), converts
+            {name: pool.account},
+            slots,
+            (rows[0], rows[1]),
+            sizes,
+            _can_view(pool.indices[0, 0], 2),
+            self.strided,
+            converts,
         )
         told: dict[str, Any] = {
             "size": sizes.block_size,
@@ -690,11 +689,12 @@ class _WriteWorld(PoolWorld):
         cast = f".to({dtype})" if converts else ""
         shown = ", ".join(f"{which}{cast}" for which in TENSORS)
         line = f"{verb}({shown}, key_cache, value_cache, torch.tensor({list(slots)}))"
-        self.call(line, case, key, value, tensor[0, 0], tensor[0, 1], mapping, **told)
-        pool.account = case.right()[name]
         where = STRIDED if self.strided else CONVERTED if converts else ""
+        shows = [where or KEYS, where or VALUES]
+        self.call(shows, line, case, key, value, tensor[0, 0], tensor[0, 1], mapping, **told)
+        pool.account = case.right()[name]
         places = [[(0, side, *case.rows[slot][1:]) for _, slot in case.real] for side in (0, 1)]
-        moved = [(where or prop, name, at) for prop, at in zip((KEYS, VALUES), places, strict=True) if case.real]
+        moved = [(prop, name, at) for prop, at in zip(shows, places, strict=True) if case.real]
         tokens = {row: f"the keys of token {i}" for i, row in enumerate(rows[0])}
         tokens |= {row: f"the values of token {i}" for i, row in enumerate(rows[1])}
         self.compare(case, moved, PADDING if PAD in slots else NOTHING_ELSE, tokens, **told)
@@ -719,6 +719,7 @@ class _Move:
     pairs: tuple[tuple[int, int], ...]
     sizes: dict[str, Sizes]
     indices: dict[str, Tensor]
+    strided: bool
 
     def moved(self, *moves: tuple[str, Place, str, Place]) -> dict[str, State]:
         """The pools after numbers have been moved, one after the other: from a pool and place to another."""
@@ -921,7 +922,7 @@ class _MoveWorld(PoolWorld):
             told |= {"first": pairs[0][0], "second": pairs[0][1], "pairs": counted(len(pairs), "pair")}
         overwritten = [first for first, _ in pairs if first in {second for _, second in pairs}]
         told["overwritten"] = overwritten[0] if overwritten else None
-        self.call(line, case, *tensors, pairs, **told)
+        self.call([moved] if pairs else [rest], line, case, *tensors, pairs, **told)
         right = case.right()
         for name, pool in self.pools.items():
             pool.account = right[name]
@@ -940,6 +941,7 @@ class _MoveWorld(PoolWorld):
             pairs,
             {name: pool.sizes for name, pool in self.pools.items()},
             {name: pool.indices for name, pool in self.pools.items()},
+            self.strided,
         )
 
 
@@ -961,6 +963,11 @@ class _CopyWorld(_MoveWorld):
         if num_blocks > 2:
             a, b, c = self.rng.sample(range(num_blocks), 3)
             yield from (("copy_blocks", pairs) for pairs in (((a, b), (b, c)), ((a, b), (b, a)), ((b, c), (a, b))))
+
+    def traits(self, case: _Move) -> frozenset[str]:
+        """Memory in another order, blocks that are read and written, no pairs."""
+        chained = bool({first for first, _ in case.pairs} & {second for _, second in case.pairs})
+        return frozenset(["strided"] * case.strided + ["chained"] * chained + ["none"] * (not case.pairs))
 
     def possible(self, operation: Operation) -> bool:
         """No pairs, only once something has been copied."""
@@ -995,6 +1002,10 @@ class _SwapWorld(_MoveWorld):
         for source, destination in (("gpu", "cpu"), ("cpu", "gpu")):
             for pairs in self._draw(self._num_blocks(source), self._num_blocks(destination)):
                 yield "swap_blocks", source, destination, pairs
+
+    def traits(self, case: _Move) -> frozenset[str]:
+        """Memory in another order, no pairs."""
+        return frozenset(["strided"] * case.strided + ["none"] * (not case.pairs))
 
     def possible(self, operation: Operation) -> bool:
         """What comes back, and no pairs, only once something has gone out."""
@@ -1200,7 +1211,7 @@ STEPS = (
             "read-after-write": "The pairs are meant as one: block {overwritten} is read by one pair and overwritten "
             "by another, so read all sources before you write, and keep what you read (a slice is no copy).",
             "pair-turned-round": "A pair is (source, destination): ({first}, {second}) copies block {first} to block "
-            "{second}, and yours went the other way.",
+            "{second}, and nothing goes the other way: yours wrote into block {first}.",
             "another-axis": "A pool is [num_layers, 2, num_blocks, …]: blocks are counted on its third axis, and "
             "yours used their numbers on another.",
             "no-pairs-refused": "Most steps have nothing to copy: no pairs change nothing, and yours ended in {error}.",
@@ -1239,8 +1250,8 @@ STEPS = (
             "exchanged the two blocks.",
             "source-cleared": "What is read stays as it was, since whose block it is next is for the block manager to "
             "say: yours emptied the source's blocks.",
-            "pools-exchanged": "Numbers go from the first pool to the second: yours went the other way, and wrote old "
-            "numbers over the blocks that were to be saved.",
+            "pools-exchanged": "Numbers go from the first pool to the second, and nothing comes back: yours wrote old "
+            "numbers over the blocks that were to be saved (a slice is a view, also on the right of an assignment).",
             "pair-turned-round": "A pair is (block of the source, block of the destination): ({first}, {second}) "
             "takes block {first} of the source to block {second} of the destination, and yours has them exchanged.",
             "same-number": "The two pools count their blocks each for itself: block {first} of the source goes to "

@@ -1,7 +1,8 @@
-"""Thoughts: wrong ways to do what a step asks for, named when one alone explains all that the learner's code did.
+"""Thoughts: wrong ways to do what a step asks for, named when one alone explains what the learner's code did.
 
 For functions that are called with fresh arguments, one call an operation. Every call is a case, and what came of it is
-kept; so is what comes of the step's examples. A thought that would have done something else even once is none.
+kept; so is what comes of the step's examples. A thought that would have done something else even once, in a case no
+more special than the one at hand, is none.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from refimpl.checks.step import RUNS, History, Log, Operation, Setup, World, said
+from refimpl.checks.step import RUNS, History, Log, Operation, Setup, Violation, World, said
 
 Did = tuple[str, Any]  # "raised" and the error's type, or "did" and what came out
 
@@ -42,7 +43,7 @@ class ThoughtWorld(World):
         self.subject, self.setup, self.log = subject, setup, log
         self.seen: list[tuple[Any, Did]] = []  # case -> what the learner's code did
         self.answered = False  # rightly; before that, refusals and what needs no work are no merit
-        self.replaying = False
+        self.replaying = self.refusing = False
 
     @abstractmethod
     def calls(self) -> Iterable[Operation]:
@@ -52,8 +53,11 @@ class ThoughtWorld(World):
         """Those of `calls` that are possible now."""
         return [operation for operation in self.calls() if self.possible(operation)]
 
-    def call(self, line: str, case: Any, *args: Any, **evidence: Any) -> Any:
-        """Call the learner's function where it must not raise. The caller adds what it did to `seen`."""
+    def call(self, shows: Iterable[str], line: str, case: Any, *args: Any, **evidence: Any) -> Any:
+        """Call the learner's function where it must not raise. The caller adds what it did to `seen`.
+
+        `shows` are the properties that this call is to show: after an error they do not hold.
+        """
         self.log.note(line)
         self.log.hold(RUNS, True, "", "")
         try:
@@ -62,31 +66,66 @@ class ThoughtWorld(World):
             raise
         except Exception as error:
             self.seen.append((case, ("raised", type(error).__name__)))
+            self.log.broken.update(shows)
             thought = self.thought()
             if thought is not None:
                 evidence["error"] = said(error)
                 self.log.hold(RUNS, False, "it should raise nothing", f"it raised {said(error)}", thought, **evidence)
             raise
 
+    def refuse(self, name: str, line: str, *args: Any, returned: str, other_error: str, **evidence: Any) -> None:
+        """Call the learner's function where it must raise ValueError.
+
+        What it does instead tells a thought only where all that the examples ask for is answered rightly.
+        """
+        self.refusing = True
+        try:
+            self.log.refuse(name, line, self.subject, *args, returned=returned, other_error=other_error, **evidence)
+        except Violation as violation:
+            if self.replaying or not all(map(self._is_answered, self.examples)):
+                violation.misconception = None
+            raise
+        self.refusing = False
+
+    def traits(self, case: Any) -> frozenset[str]:
+        """What is special about a case; none in one that every thought about the plain work shows in."""
+        return frozenset()
+
     def thought(self) -> str | None:
-        """The one thought that explains everything that was seen, here and in the examples."""
+        """The one thought that explains the last case, and all that are no more special, here and in the examples.
+
+        Other cases may show another mistake beside it, and do not count.
+        """
         if self.replaying:
             return None
-        left = self._explaining(self.thoughts, self.seen)
+        special = self.traits(self.seen[-1][0])
+        left = self._explaining(self.thoughts, self.seen, special)
         for example in self.examples:
-            left = self._explaining(left, self._seen_in(example)) if left else left
+            left = self._explaining(left, self._seen_in(example), special) if left else left
         names = {thought.name for thought in left}
         return names.pop() if len(names) == 1 else None
 
-    @staticmethod
-    def _explaining(thoughts: Iterable[Thought], seen: list[tuple[Any, Did]]) -> tuple[Thought, ...]:
-        return tuple(thought for thought in thoughts if all(thought.did(case) == did for case, did in seen))
+    def _explaining(
+        self, thoughts: Iterable[Thought], seen: list[tuple[Any, Did]], special: frozenset[str]
+    ) -> tuple[Thought, ...]:
+        compared = [(case, did) for case, did in seen if self.traits(case) <= special]
+        return tuple(thought for thought in thoughts if all(thought.did(case) == did for case, did in compared))
 
     def _seen_in(self, history: History) -> list[tuple[Any, Did]]:
+        """What the learner's code does in this history, up to the first thing that is wrong."""
+        return self._replayed(history)[0].seen
+
+    def _is_answered(self, history: History) -> bool:
+        """Whether everything is right in this history but perhaps a refusal."""
+        world, whole = self._replayed(history)
+        return whole or world.refusing
+
+    def _replayed(self, history: History) -> tuple[ThoughtWorld, bool]:
         world = type(self)(self.subject, history.setup, Log())
         world.replaying = True
-        with contextlib.suppress(Exception):  # a wrong answer ends it, too: what was seen up to then counts
+        with contextlib.suppress(Exception):  # a wrong answer ends it, too
             for operation in history.operations:
                 if world.possible(operation):
                     world.perform(operation)
-        return world.seen
+            return world, True
+        return world, False
