@@ -1098,8 +1098,10 @@ class _CollisionWorld(World):
         wanted = self.account.get((prefix, tokens))
         others = self._others(prefix, tokens)
         right = got is None if wanted is None else _alike(got, wanted)
-        thought = None if right else self._thought()
         known = next((known for known, block in self.account.items() if _alike(got, block)), None)
+        thought = None if right else self._thought()
+        if thought in SHOWN_BY_A_BLOCK and known is None or thought in SHOWN_BY_NONE and got is not None:
+            thought = None  # it is so, and is shown by another case than this one
         but = f"it is {show(got)}"
         if known is not None and not right:
             but += f", which holds {list(known[1])} behind {_behind(known[0])}"
@@ -1148,6 +1150,9 @@ def _as_text(block: Any) -> str:
 def _behind(prefix: int | None) -> str:
     return "nothing" if prefix is None else f"block {prefix}"
 
+
+SHOWN_BY_NONE = ("only-the-last-is-kept", "only-the-first-is-kept")
+SHOWN_BY_A_BLOCK = {name for name, _, _ in BELIEFS} - {*SHOWN_BY_NONE, "zero-is-a-block"}
 
 _ADDED: tuple[Content, ...] = (
     (None, (1, 6)), (None, (2, 5)), (0, (3, 3)), (1, (3, 3)), (0, (4, 2)), (None, (3,)), (None, (6, 1)), (None, (1, 5)),
