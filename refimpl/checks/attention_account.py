@@ -164,10 +164,10 @@ class Paged:
         self.num_kv_heads = setup["num_kv_heads"]
         self.head_dim = head_dim_of(setup)
 
-    def tokens(self, seq: int, row: int | None = None, context_len: int | None = None) -> Tokens:
-        """What a sequence attends to, by its own row of the table and length, or by another's."""
-        context_len = self.context_lens[seq] if context_len is None else context_len
-        table = self.tables[seq if row is None else row]
+    def tokens(self, seq: int, table: Sequence[int] | None = None) -> Tokens:
+        """What a sequence attends to, by its own row of the table or by another table."""
+        context_len = self.context_lens[seq]
+        table = self.tables[seq] if table is None else table
         size, num_blocks = self.block_size, len(self.keys)
         nothing = [[NAN] * self.head_dim] * self.num_kv_heads
 

@@ -55,13 +55,13 @@ def state_thoughts(tokens: Tokens, kind: str, output: Any, lse: Any) -> Iterator
         return same(output, apart(states)[0])
 
     right, right_lse = apart(tokens.states())
-    yield "no-maximum-taken", lambda: kind in ("high", "low") and not (finite(output) and finite(lse))
-    if same(output, right):
+    if same(output, right) and kind == "usual":
         largest = [max(tokens.scores(head), default=0.0) for head in range(len(tokens.query))]
         without = [of_all - most for of_all, most in zip(right_lse, largest, strict=True)]
         yield "lse-without-the-maximum", lambda: same(lse, without)
         yield "lse-is-the-maximum", lambda: same(lse, largest)
         yield "lse-is-the-sum", lambda: any(same(lse, [exp(x) for x in of]) for of in (without, right_lse))
+    if same(output, right):
         return
     root = tokens.head_dim**0.5
     yield "heads-dealt-out", lambda: gives(tokens.states(lambda head: head % tokens.num_kv_heads))
@@ -180,10 +180,7 @@ def gives_part(tokens: Tokens, num_tokens: int, output: Any) -> bool:
 
 def merge_thoughts(paged: Paged, seq: int, output: Any, size: int) -> Iterator[Thought]:
     """What may be wrong with the parts of one sequence, or with whose tokens they are."""
-    context_len, kind = paged.context_lens[seq], paged.kind
-    if not context_len:
-        yield "no-tokens-forgotten", lambda: True
-        return
+    context_len = paged.context_lens[seq]
     tokens = paged.tokens(seq)
     parts = [tokens.part(t, t + size) for t in range(0, context_len, size)]
     states = [part.states() for part in parts]
@@ -200,8 +197,6 @@ def merge_thoughts(paged: Paged, seq: int, output: Any, size: int) -> Iterator[T
         return [exp(state.lse) / sum(map(exp, lses)) for state, lses in zip(of_head, others, strict=True)]
 
     count = len(parts)
-    broken = not finite(output)
-    yield "weights-overflow", lambda: kind in ("high", "low", "rising") and count > 1 and broken
     yield "parts-averaged", lambda: weighed(lambda of_head, head: [1 / count] * count)
     yield (
         "weighed-by-length",
@@ -215,10 +210,10 @@ def merge_thoughts(paged: Paged, seq: int, output: Any, size: int) -> Iterator[T
     yield "last-part-left-out", lambda: gives_part(tokens, context_len // size * size, output)
     yield "first-part-alone", lambda: count > 1 and same(output, apart(states[0])[0])
     yield "last-part-alone", lambda: count > 1 and same(output, apart(states[-1])[0])
-    longest, shortest = max(paged.context_lens), min(filter(None, paged.context_lens))
-    yield "one-length-for-all", lambda: context_len < longest and broken
-    yield "one-row-for-all", lambda: seq > 0 and _same_or_nan(output, paged.tokens(seq, row=0))
+    shortest = min(filter(None, paged.context_lens))
     yield "one-length-for-all", lambda: context_len > shortest and gives_part(tokens, shortest, output)
+    by_row_0 = paged.tokens(seq, table=paged.tables[0])
+    yield "one-row-for-all", lambda: seq > 0 and same(output, apart(by_row_0.states())[0])
     default = tokens.scored(tokens.head_dim**-0.5)
     yield (
         "scale-not-passed-on",
@@ -236,36 +231,24 @@ def _by_largest(of_head: list[State], head: int) -> list[float]:
     return [exp(state.lse - most) for state in of_head]
 
 
-def _same_or_nan(output: Any, tokens: Tokens) -> bool:
-    return same(output, apart(tokens.states())[0]) or not finite(output)
-
-
 def kernel_thoughts(paged: Paged, seq: int, output: Any, layout: str) -> Iterator[Thought]:
     """What may be wrong with a kernel's loop, or with the addresses that it reads."""
-    context_len, size, kind = paged.context_lens[seq], paged.block_size, paged.kind
+    context_len, size = paged.context_lens[seq], paged.block_size
     if not context_len:
         return
     tokens = paged.tokens(seq)
-    broken = not finite(output)
 
     def gives(states: Iterable[State]) -> bool:
         return same(output, apart(states)[0])
 
-    yield "no-maximum-taken", lambda: kind == "high" and broken
-    yield "first-maximum-kept", lambda: kind == "rising" and broken
-    yield "maximum-starts-at-zero", lambda: kind == "low"
-    if kind == "usual":
-        yield "unused-slots-read", lambda: bool(context_len % size) and broken
-        yield "unused-slots-counted", lambda: _gives_padded(tokens, -context_len % size, output)
-    if broken:  # slots without a token, by whatever way: nothing can be told by the numbers
-        return
+    yield "unused-slots-counted", lambda: _gives_padded(tokens, -context_len % size, output)
     yield "full-blocks-only", lambda: gives_part(tokens, context_len // size * size, output)
     yield "first-block-alone", lambda: gives_part(tokens, size, output)
     yield from online_thoughts(tokens, size, output)
     yield "not-scaled", lambda: gives(tokens.scored(1.0).states())
     yield "one-kv-head-for-all", lambda: gives(tokens.states(lambda head: 0))
     yield "heads-dealt-out", lambda: gives(tokens.states(lambda head: head % tokens.num_kv_heads))
-    yield "one-row-for-all", lambda: seq > 0 and gives(paged.tokens(seq, row=0).states())
+    yield "one-row-for-all", lambda: seq > 0 and gives(paged.tokens(seq, table=paged.tables[0]).states())
     for name, address in _addresses(paged, layout):
         yield name, lambda address=address: gives(_read(paged, seq, address))  # type: ignore[misc]
 

@@ -77,6 +77,7 @@ class _CallsWorld(World):
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         self.function, self.setup, self.log = subject, setup, log
         self.calls = 0
+        self.answered = False  # rightly; before that, an error or NaN tells no thought
 
     def possible(self, operation: Operation) -> bool:
         return True
@@ -89,6 +90,7 @@ class _CallsWorld(World):
     def perform(self, operation: Operation) -> None:
         self.calls += 1
         self.ask(*operation[1:])
+        self.answered = True
 
     def any_call(self, rng: random.Random) -> Operation:
         """A random operation."""
@@ -146,9 +148,9 @@ class _GatherWorld(_CallsWorld):
         given = ", ".join(map(str, sizes)) + ("" if layout == LAYOUTS[0] else f', "{layout}"')
         self.log.note(f"cache = numbered_cache({given})    # slot s holds s, s.01 …")
         raises: tuple[type[Exception], str] | None = None
-        if NOT_A_BLOCK in table:
+        if self.answered and NOT_A_BLOCK in table:
             raises = (IndexError, "padding-read")
-        elif layout != LAYOUTS[0]:
+        elif self.answered and layout != LAYOUTS[0]:
             raises = (RuntimeError, "takes-a-view")
         entries = f"{list(table)}" if table else "[], dtype=torch.int64"
         line = f"gather(cache, torch.tensor({entries}), {num_tokens})"
@@ -166,7 +168,7 @@ class _GatherWorld(_CallsWorld):
             if name is not None:
                 self._tell(name, right, slots, told)
         self.insist_on_tensor(TENSOR, "the result", got, shape, "nothing-returned" if got is None else None)
-        rows_right = [cache[slot // size, slot % size].tolist() for slot in right]
+        rows_right = [before[slot // size, slot % size].tolist() for slot in right]
         wrong = next((t for t, row in enumerate(rows_right) if not same(got[t].tolist(), row)), None)
         in_part = _gather_property(num_tokens, size, len(table), layout)
         should = but = ""
@@ -174,7 +176,8 @@ class _GatherWorld(_CallsWorld):
             should = f"row {wrong} should be slot {right[wrong]}, {rounded(rows_right[wrong])}"
             but = f"it is {rounded(got[wrong].tolist())}"
         self.log.hold(in_part, wrong is None, should, but)
-        self.log.hold(KEEPS, not _changed([cache], [before]), "the cache should stay as it was", "it has changed")
+        if num_tokens:
+            self.log.hold(KEEPS, not _changed([cache], [before]), "the cache should stay as it was", "it has changed")
 
     def _tell(self, name: str, right: list[int], slots: list[int], told: dict[str, Any]) -> None:
         first = next((t for t, (a, b) in enumerate(zip(right, slots, strict=False)) if a != b), None)
@@ -210,7 +213,7 @@ class _StateWorld(_CallsWorld):
     """A function that returns the output and lse of every head, for one query token."""
 
     def compare(
-        self, got: Any, tokens: Tokens, kind: str, of_output: str, thoughts: Callable[[Any, Any], Iterator[Thought]]
+        self, got: Any, tokens: Tokens, of_output: str, thoughts: Callable[[Any, Any], Iterator[Thought]]
     ) -> None:
         """The pair, its output under the property `of_output`, its lse; thoughts are told from (output, lse)."""
         import torch
@@ -240,7 +243,7 @@ class _StateWorld(_CallsWorld):
         for head, state in enumerate(states):
             for name, what, is_now, should in (
                 (of_output, f"output[{head}]", output[head], state.output),
-                (of_output if kind in (NOTHING, LARGE) else LSE, f"lse[{head}]", lse[head], state.lse),
+                (of_output if of_output in (NOTHING, LARGE) else LSE, f"lse[{head}]", lse[head], state.lse),
             ):
                 right = same(is_now, should)
                 misconception = None if right or TELLING not in self.setup else recognised(thoughts(output, lse))
@@ -284,7 +287,7 @@ class _AttendWorld(_StateWorld):
         given = f"{', '.join(map(str, sizes))}, {kind!r}, seed={seed}"
         self.log.note(f"query, keys, values = in_a_row({given})")
         line = f"attend(query, keys, values{_scale(scale)})"
-        raises = None if num_tokens else (Exception, "no-tokens-forgotten")
+        raises = (Exception, "no-tokens-forgotten") if self.answered and not num_tokens else None
         got = self.log.call(line, lambda: self.function(query, keys, values, **_given(scale)), raises=raises)
         tokens = Tokens(query.tolist(), keys.tolist(), values.tolist(), scale, setup["num_kv_heads"])
         in_part = AVERAGE
@@ -298,13 +301,16 @@ class _AttendWorld(_StateWorld):
             in_part = GROUPS
 
         def thoughts(output: Any, lse: Any) -> Iterator[Thought]:
-            if not num_tokens:
-                yield "no-tokens-forgotten", lambda: True
-            else:
+            broken = not (finite(output) and finite(lse))
+            if self.answered:
+                yield "no-tokens-forgotten", lambda: not num_tokens
+                yield "no-maximum-taken", lambda: kind in ("high", "low") and broken
+            if num_tokens and kind in ("usual", "equal"):
                 yield from state_thoughts(tokens, kind, output, lse)
 
-        self.compare(got, tokens, in_part, in_part, thoughts)
-        self.check_kept(tensors, before)
+        self.compare(got, tokens, in_part, thoughts)
+        if num_tokens:
+            self.check_kept(tensors, before)
 
 
 def _scale(scale: float | None) -> str:
@@ -347,12 +353,13 @@ class _BlocksWorld(_StateWorld):
 
     def ask(self, *arguments: Any) -> None:
         context_len, kind, scale, seed, layout = arguments
-        paged = Paged([context_len], self.setup, kind, scale, seed, layout)
+        neighbours = [context_len] * self.setup.get("neighbours", 0)
+        paged = Paged([context_len, *neighbours], self.setup, kind, scale, seed, layout)
         tokens, size = paged.tokens(0), self.setup["block_size"]
         query, key_cache, value_cache, tables, _ = paged.tensors
         self.log.note(paged.line)
         line = f"attend_in_blocks(query[0], key_cache, value_cache, block_tables[0], {context_len}{_scale(scale)})"
-        got, longest = self._call(line, paged, context_len, scale, bool(context_len))
+        got, longest = self._call(line, paged, context_len, scale)
         many = context_len > size
         in_part = BLOCKS
         if not context_len:
@@ -369,20 +376,22 @@ class _BlocksWorld(_StateWorld):
             in_part = MANY_BLOCKS
 
         def thoughts(output: Any, lse: Any) -> Iterator[Thought]:
-            if not context_len:
-                yield "no-tokens-forgotten", lambda: True
-                return
             broken = not (finite(output) and finite(lse))
-            yield "no-maximum-taken", lambda: kind == "high" and broken
-            yield "maximum-starts-at-zero", lambda: kind == "low" and not same(output, apart(tokens.states())[0])
-            yield "first-maximum-kept", lambda: kind == "rising" and broken
-            yield "tail-read", lambda: bool(context_len % size) and broken and kind in ("usual", "equal")
-            yield "logical-for-physical", lambda: not context_len % size and broken and kind in ("usual", "equal")
+            if self.answered:
+                yield "no-tokens-forgotten", lambda: not context_len
+                yield "no-maximum-taken", lambda: kind == "high" and broken
+                yield "first-maximum-kept", lambda: kind == "rising" and broken
+                yield "maximum-starts-at-zero", lambda: kind == "low"
+                yield "tail-read", lambda: kind == "usual" and bool(context_len % size) and broken
+            if not context_len or broken or kind not in ("usual", "equal"):
+                return
+            in_order = paged.tokens(0, table=range(len(paged.keys)))
+            yield "logical-for-physical", lambda: same(output, apart(in_order.states())[0])
             yield from online_thoughts(tokens, size, output)
             yield "full-blocks-only", lambda: many and gives_part(tokens, context_len // size * size, output)
             yield from state_thoughts(tokens, kind, output, lse)
 
-        self.compare(got, tokens, in_part, in_part, thoughts)
+        self.compare(got, tokens, in_part, thoughts)
         if context_len >= 12 * size:
             self.log.hold(
                 ONE_BLOCK,
@@ -393,16 +402,17 @@ class _BlocksWorld(_StateWorld):
                 longest=longest,
                 size=size,
             )
-        self.check_kept(paged.tensors, paged.before)
+        if context_len:
+            self.check_kept(paged.tensors, paged.before)
 
-    def _call(self, line: str, paged: Paged, context_len: int, scale: float | None, any_tokens: bool) -> Any:
+    def _call(self, line: str, paged: Paged, context_len: int, scale: float | None) -> Any:
         from refimpl.checks.attention_inputs import NOT_A_BLOCK, LongestRow
 
         query, key_cache, value_cache, tables, _ = paged.tensors
         raises: tuple[type[Exception], str] | None = None
-        if not any_tokens:
+        if self.answered and not context_len:
             raises = (Exception, "no-tokens-forgotten")
-        elif NOT_A_BLOCK in paged.tables[0]:
+        elif self.answered and NOT_A_BLOCK in paged.tables[0]:
             raises = (IndexError, "padding-read")
         with LongestRow() as row:
             got = self.log.call(
@@ -458,8 +468,9 @@ class _BatchWorld(_CallsWorld):
                     scale=paged.scale,
                     **told,
                 )
-        should = "the tensors that it was given should stay as they were"
-        self.log.hold(KEEPS, not _changed(paged.tensors, paged.before), should, "one has changed")
+        if any(paged.context_lens):
+            should = "the tensors that it was given should stay as they were"
+            self.log.hold(KEEPS, not _changed(paged.tensors, paged.before), should, "one has changed")
 
     def some_lengths(self, rng: random.Random) -> tuple[int, ...]:
         """Lengths of one to three sequences."""
@@ -486,9 +497,9 @@ class _MergeWorld(_BatchWorld):
         words = "".join(f", {name}={value}" for name, value in options.items())
         line = f"paged_attention(query, key_cache, value_cache, block_tables, context_lens{words})"
         raises: tuple[type[Exception], str] | None = None
-        if not all(lengths):
+        if self.answered and not all(lengths):
             raises = (Exception, "no-tokens-forgotten")
-        elif any(NOT_A_BLOCK in table for table in paged.tables):
+        elif self.answered and any(NOT_A_BLOCK in table for table in paged.tables):
             raises = (IndexError, "padding-read")
         with LongestRow() as row:
             got = self.log.call(line, lambda: self.function(*paged.tensors, **options), raises=raises)
@@ -506,7 +517,13 @@ class _MergeWorld(_BatchWorld):
             return MANY_PARTS if lengths[seq] > size else ONE_PART
 
         def thoughts(seq: int, output: Any, outputs: Any) -> Iterator[Thought]:
-            return merge_thoughts(paged, seq, output, size)
+            broken = not finite(output)
+            if self.answered:
+                yield "no-tokens-forgotten", lambda: not lengths[seq]
+                yield "weights-overflow", lambda: kind in ("high", "low", "rising") and broken
+                yield "one-length-for-all", lambda: kind == "usual" and lengths[seq] < max(lengths) and broken
+            if lengths[seq] and kind in ("usual", "equal") and not broken:
+                yield from merge_thoughts(paged, seq, output, size)
 
         parts = -(-max(lengths) // size) if size else 0
         self.compare(got, paged, property_of, thoughts, parts=counted(parts, "part"), part=size)
@@ -572,7 +589,15 @@ class _KernelWorld(_BatchWorld):
             return MANY_BLOCKS if context_len > self.setup["block_size"] else BLOCKS
 
         def thoughts(seq: int, output: Any, outputs: Any) -> Iterator[Thought]:
-            return kernel_thoughts(paged, seq, output, layout)
+            if self.answered:
+                broken, context_len = not finite(output), lengths[seq]
+                yield "no-maximum-taken", lambda: kind == "high" and broken
+                yield "first-maximum-kept", lambda: kind == "rising" and broken
+                yield "maximum-starts-at-zero", lambda: kind == "low"
+                ends_inside = context_len % self.setup["block_size"] != 0
+                yield "unused-slots-read", lambda: kind == "usual" and ends_inside and broken
+            if kind in ("usual", "equal") and finite(output):
+                yield from kernel_thoughts(paged, seq, output, layout)
 
         self.compare(got, paged, property_of, thoughts)
         if "compiled" in self.setup and torch.cuda.is_available():
@@ -596,6 +621,10 @@ def _kernel_sizes(rng: random.Random) -> Setup:
     return {**_block_sizes(rng), "num_kv_heads": kv_heads, "num_groups": groups}
 
 
+def _plain(sizes: Mapping[str, int], *operations: Operation) -> History:
+    return History({**sizes, "seed": 1}, operations)
+
+
 def _telling(sizes: Mapping[str, int], *operations: Operation) -> History:
     return History({**sizes, "seed": 1, TELLING: 1}, operations)
 
@@ -608,6 +637,29 @@ def _cache_sizes(rng: random.Random) -> Setup:
         "num_dims": rng.choice((1, 3)),
         "seed": rng.randrange(1, SEEDS),
     }
+
+
+def _in_blocks(
+    context_len: int, *, seed: int, kind: str = "usual", scale: float | None = None, layout: str = LAYOUTS[0]
+) -> Operation:
+    return "attend_in_blocks", context_len, kind, scale, seed, layout
+
+
+def _batch(
+    *lengths: int,
+    seed: int,
+    kind: str = "usual",
+    scale: float | None = None,
+    part: int | None = None,
+    layout: str = LAYOUTS[0],
+) -> Operation:
+    return "paged_attention", lengths, kind, scale, part, seed, layout
+
+
+def _programs(
+    *lengths: int, seed: int, kind: str = "usual", scale: float | None = None, layout: str = LAYOUTS[0]
+) -> Operation:
+    return "decode_kernel", lengths, kind, scale, seed, layout
 
 
 SLOT_EACH = {"num_blocks": 8, "block_size": 4, "num_kv_heads": 1, "num_dims": 1}
@@ -723,12 +775,11 @@ STEPS = (
             _telling(SLOT_EACH, ("gather", (5, 2), 6, TOKENS_FIRST)),
             _telling(SLOT_EACH, ("gather", (6, 1, 3), 12, TOKENS_FIRST)),
             _telling(SLOT_EACH, ("gather", (6, 1, 3), 11, TOKENS_FIRST)),
-            _telling(SLOT_EACH, ("gather", (3,), 1, TOKENS_FIRST)),
+            _plain(SLOT_EACH, ("gather", (3,), 1, TOKENS_FIRST)),
             _telling(SLOT_EACH, ("gather", (5, 2, 7), 8, TOKENS_FIRST)),
-            _telling(SLOT_EACH, ("gather", (5, 2, 999_999), 7, TOKENS_FIRST)),
-            _telling(WIDE, ("gather", (5, 2), 8, TOKENS_FIRST)),
-            _telling(WIDE, ("gather", (5, 2), 6, "heads first")),
-            _telling(SLOT_EACH, ("gather", (5,), 0, TOKENS_FIRST), ("gather", (), 0, TOKENS_FIRST)),
+            _telling(SLOT_EACH, ("gather", (5, 2), 7, TOKENS_FIRST), ("gather", (5, 2, 999_999), 7, TOKENS_FIRST)),
+            _telling(WIDE, ("gather", (5, 2), 8, TOKENS_FIRST), ("gather", (5, 2), 6, "heads first")),
+            _plain(SLOT_EACH, ("gather", (5,), 0, TOKENS_FIRST), ("gather", (), 0, TOKENS_FIRST)),
         ),
         setups=_cache_sizes,
     ),
@@ -753,10 +804,10 @@ STEPS = (
             _telling(FOUR_HEADS, ("attend", 5, *PLAIN, 4)),
             _telling(FOUR_HEADS, ("attend", 4, "usual", 0.3, 3)),
             _telling({**FOUR_HEADS, "num_kv_heads": 1}, ("attend", 4, *PLAIN, 5)),
-            _telling(FOUR_HEADS, ("attend", 1, *PLAIN, 6)),
-            _telling(FOUR_HEADS, ("attend", 3, "high", None, 7)),
-            _telling(FOUR_HEADS, ("attend", 3, "low", None, 8)),
-            _telling(FOUR_HEADS, ("attend", 0, *PLAIN, 9)),
+            _plain(FOUR_HEADS, ("attend", 1, *PLAIN, 6)),
+            _telling(FOUR_HEADS, ("attend", 2, *PLAIN, 6), ("attend", 3, "high", None, 7)),
+            _telling(FOUR_HEADS, ("attend", 2, *PLAIN, 6), ("attend", 3, "low", None, 8)),
+            _telling(FOUR_HEADS, ("attend", 2, *PLAIN, 6), ("attend", 0, *PLAIN, 9)),
         ),
         setups=_row_sizes,
     ),
@@ -808,19 +859,18 @@ STEPS = (
         },
         world=_BlocksWorld,
         examples=(
-            _telling(ONE_HEAD, ("attend_in_blocks", 4, "equal", None, 9, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("attend_in_blocks", 6, *PLAIN, 1, TOKENS_FIRST)),
-            _telling(TWO_GROUPS, ("attend_in_blocks", 6, *PLAIN, 3, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("attend_in_blocks", 5, *PLAIN, 5, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("attend_in_blocks", 2, *PLAIN, 7, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("attend_in_blocks", 4, *PLAIN, 2, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("attend_in_blocks", 4, "high", None, 11, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("attend_in_blocks", 6, "rising", None, 13, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("attend_in_blocks", 4, "low", None, 15, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("attend_in_blocks", 4, "usual", 0.3, 17, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("attend_in_blocks", 0, *PLAIN, 19, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("attend_in_blocks", 24, *PLAIN, 21, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("attend_in_blocks", 5, *PLAIN, 23, "heads first")),
+            _telling(ONE_HEAD, _in_blocks(4, seed=9, kind="equal")),
+            _telling({**ONE_GROUP, "neighbours": 1}, _in_blocks(6, seed=1)),
+            _telling(TWO_GROUPS, _in_blocks(6, seed=3)),
+            _telling(ONE_GROUP, _in_blocks(2, seed=7), _in_blocks(5, seed=5)),
+            _telling(ONE_GROUP, _in_blocks(2, seed=7), _in_blocks(4, seed=2)),
+            _telling(ONE_GROUP, _in_blocks(2, seed=7), _in_blocks(4, seed=11, kind="high")),
+            _telling(ONE_GROUP, _in_blocks(2, seed=7), _in_blocks(6, seed=13, kind="rising")),
+            _telling(ONE_GROUP, _in_blocks(2, seed=7), _in_blocks(4, seed=15, kind="low")),
+            _telling(ONE_GROUP, _in_blocks(4, seed=17, scale=0.3)),
+            _telling(ONE_GROUP, _in_blocks(2, seed=7), _in_blocks(0, seed=19)),
+            _telling(ONE_GROUP, _in_blocks(24, seed=21)),
+            _plain(ONE_GROUP, _in_blocks(5, seed=23, layout="heads first")),
         ),
         setups=_block_sizes,
     ),
@@ -885,17 +935,17 @@ STEPS = (
         },
         world=_MergeWorld,
         examples=(
-            _telling(ONE_PAIR, ("paged_attention", (8, 1), "equal", None, 3, 9, TOKENS_FIRST)),
-            _telling(TWO_GROUPS, ("paged_attention", (8,), *PLAIN, 3, 1, TOKENS_FIRST)),
-            _telling(TWO_GROUPS, ("paged_attention", (5,), *PLAIN, None, 3, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("paged_attention", (5, 3), *PLAIN, 2, 5, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("paged_attention", (2, 6), *PLAIN, 2, 2, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("paged_attention", (6,), "high", None, 2, 7, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("paged_attention", (6,), "low", None, 2, 9, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("paged_attention", (6,), "usual", 0.3, 4, 11, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("paged_attention", (4, 0), *PLAIN, 2, 13, TOKENS_FIRST)),
-            _telling(ONE_GROUP, ("paged_attention", (0,), *PLAIN, None, 15, TOKENS_FIRST)),
-            _telling(ONE_HEAD, ("paged_attention", (24,), *PLAIN, 4, 17, "heads first")),
+            _telling(ONE_PAIR, _batch(8, 1, seed=9, kind="equal", part=3)),
+            _telling(TWO_GROUPS, _batch(8, seed=1, part=3)),
+            _telling(TWO_GROUPS, _batch(5, seed=3)),
+            _telling(ONE_GROUP, _batch(2, seed=7), _batch(5, 3, seed=5, part=2)),
+            _telling(ONE_GROUP, _batch(2, seed=7), _batch(2, 6, seed=2, part=2)),
+            _telling(ONE_GROUP, _batch(2, seed=7), _batch(6, seed=7, kind="high", part=2)),
+            _telling(ONE_GROUP, _batch(2, seed=7), _batch(6, seed=9, kind="low", part=2)),
+            _telling(ONE_GROUP, _batch(6, seed=11, scale=0.3, part=4)),
+            _telling(ONE_GROUP, _batch(2, seed=7), _batch(4, 0, seed=13, part=2)),
+            _telling(ONE_GROUP, _batch(2, seed=7), _batch(0, seed=15)),
+            _telling(ONE_HEAD, _batch(24, seed=17, part=4, layout="heads first")),
         ),
         setups=_block_sizes,
     ),
@@ -961,19 +1011,18 @@ STEPS = (
         },
         world=_KernelWorld,
         examples=(
-            History({**ONE_HEAD, "seed": 1, "compiled": 1}, (("decode_kernel", (4,), "equal", None, 9, TOKENS_FIRST),)),
-            _telling(ALONE, ("decode_kernel", (4, 4, 4), *PLAIN, 1, TOKENS_FIRST)),
-            _telling(ALONE, ("decode_kernel", (5,), *PLAIN, 3, TOKENS_FIRST)),
-            _telling(ALONE, ("decode_kernel", (2,), *PLAIN, 7, TOKENS_FIRST)),
-            _telling(TWO_GROUPS, ("decode_kernel", (4, 4), *PLAIN, 21, TOKENS_FIRST)),
-            _telling(TWO_GROUPS, ("decode_kernel", (4, 4), *PLAIN, 21, "heads first")),
-            _telling(ALONE, ("decode_kernel", (4, 4, 4), *PLAIN, 1, "interleaved")),
-            _telling(ONE_GROUP, ("decode_kernel", (3, 4), *PLAIN, 9, TOKENS_FIRST)),
-            _telling(ALONE, ("decode_kernel", (4,), "high", None, 13, TOKENS_FIRST)),
-            _telling(ALONE, ("decode_kernel", (6,), "rising", None, 15, TOKENS_FIRST)),
-            _telling(ALONE, ("decode_kernel", (4,), "low", None, 17, TOKENS_FIRST)),
-            _telling(ALONE, ("decode_kernel", (4,), "usual", 0.3, 19, TOKENS_FIRST)),
-            _telling(ALONE, ("decode_kernel", (0, 2), *PLAIN, 21, TOKENS_FIRST)),
+            _plain({**ONE_HEAD, "compiled": 1}, _programs(4, seed=9, kind="equal")),
+            _telling(ALONE, _programs(4, 4, 4, seed=1)),
+            _telling(ALONE, _programs(2, seed=7), _programs(5, seed=3)),
+            _telling(TWO_GROUPS, _programs(4, 4, seed=21)),
+            _telling(TWO_GROUPS, _programs(4, 4, seed=21, layout="heads first")),
+            _telling(ALONE, _programs(4, 4, 4, seed=1, layout="interleaved")),
+            _plain(ONE_GROUP, _programs(3, 4, seed=9)),
+            _telling(ALONE, _programs(2, seed=7), _programs(4, seed=13, kind="high")),
+            _telling(ALONE, _programs(2, seed=7), _programs(6, seed=15, kind="rising")),
+            _telling(ALONE, _programs(2, seed=7), _programs(4, seed=17, kind="low")),
+            _telling(ALONE, _programs(4, seed=19, scale=0.3)),
+            _plain(ALONE, _programs(0, 2, seed=21)),
         ),
         setups=_kernel_sizes,
         cannot_run=_why_not,
