@@ -878,6 +878,11 @@ class _AbortKeepsBlocks(SchedulerAccount):
         self.now.aborted.append(request)
 
 
+class _AbortOnlyReported(SchedulerAccount):
+    def no_room_on_cpu(self, request: Request) -> None:
+        self.now.aborted.append(request)
+
+
 class _AbortNotReported(SchedulerAccount):
     def no_room_on_cpu(self, request: Request) -> None:
         self.end(request, ABORTED)
@@ -1232,6 +1237,7 @@ class _PreemptWorld(_SchedulerWorld):
         ("recomputed-for-want-of-room", _FallsBack),
         ("abort-counted", _AbortCounted),
         ("aborted-keeps-blocks", _AbortKeepsBlocks),
+        ("aborted-keeps-blocks", _AbortOnlyReported),
         ("abort-not-reported", _AbortNotReported),
         ("not-counted", _NotCounted),
         ("pairs-overwritten", _LastMovedOut),
@@ -1401,8 +1407,8 @@ STEPS = (
             "saved: it is aborted and reported, and everybody else runs on.",
             "abort-counted": "`preempted` counts requests that made room and will go on: one that was aborted will "
             "not, and the list in the outputs tells of it.",
-            "aborted-keeps-blocks": "A status frees nothing: end the request with `_end`, which lets go of its blocks, "
-            "or they are lost to everybody.",
+            "aborted-keeps-blocks": "Neither a report nor a status frees a block: end the request with `_end`, which "
+            "sets the status and lets go of what it holds, or its blocks are lost to everybody.",
             "abort-not-reported": "Whoever sent the request waits for an answer: put it into `aborted_seq_groups`, or "
             "nobody ever tells them that it has ended.",
             "not-counted": "Count who has made room in `outputs.preempted`: by it the next phase knows that this is no "
