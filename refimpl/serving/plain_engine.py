@@ -141,10 +141,10 @@ class Engine:
         for each in seqs:
             self._append(each, self.worker.sample(row, group, each), params)
 
-    def _append(self, seq: Sequence, token: int, params: SamplingParams) -> None:
+    def _append(self, seq: Sequence, new_token: int, params: SamplingParams) -> None:
         """The token joins the sequence; a sequence that ends with it gets its status and lets go of its blocks."""
-        seq.append_token_id(token)
-        if token in self.worker.eos_token_ids and not params.ignore_eos:
+        seq.append_token_id(new_token)
+        if new_token in self.worker.eos_token_ids and not params.ignore_eos:
             seq.status = SequenceStatus.FINISHED_STOPPED
         elif seq.get_output_len() >= params.max_tokens or seq.get_len() >= self.max_model_len:
             seq.status = SequenceStatus.FINISHED_LENGTH_CAPPED

@@ -251,9 +251,10 @@ def no_addresses(nb: NotebookNode, path: Path) -> list[str]:
     ]
 
 
-# Calls that give another value in every process; of names that a variable may well have, the full form only.
+# Calls that give another value in every process, or for every learner; of names that a variable may well have, the full
+# form only.
 OF_THIS_PROCESS = re.compile(
-    r"id|hash|time\.time|(.*\.)?(datetime\.now|date\.today|Path\.cwd|"
+    r"id|hash|time\.time|parts\.collect|(.*\.)?(datetime\.now|date\.today|Path\.cwd|"
     r"__hash__|getpid|getcwd|uuid1|uuid4|mkdtemp|mkstemp|utcnow|time_ns|"
     r"(perf_counter|monotonic|process_time)(_ns)?)"
 )
