@@ -77,8 +77,8 @@ class DecisionLog:
     def recomputed_tokens(self) -> int:
         """Tokens whose keys and values were computed, dropped, and computed again.
 
-        They are those of each prefill after a recompute, but for the newest: its keys and values had not been
-        computed when the request was sent away.
+        They are those of each prefill after a recompute, but for the newest: its keys and values had
+        not been computed when the request was sent away.
         """
         dropped: set[str] = set()
         tokens = 0
@@ -94,8 +94,8 @@ class DecisionLog:
     def longest_absences(self) -> dict[str, int]:
         """The most steps in a row that each request spent away, for those that were sent away.
 
-        An absence ends when the request comes in again, or is ended as ignored. One that has not ended yet lasts up
-        to the end of the log.
+        An absence ends when the request comes in again, or is ended as ignored. One that has not
+        ended yet lasts up to the end of the log.
         """
         left: dict[str, int] = {}  # request_id -> step
         longest: dict[str, int] = {}
@@ -140,7 +140,7 @@ class LongestSlowest:
         return sum(seq.get_len() for seq in seq_group.get_unfinished_seqs())
 
     def speed(self, seq_group: SequenceGroup, now: float) -> float:
-        """Tokens a second since the oldest note of the group; 0 without a note, or where no time has passed."""
+        """Tokens a second since the oldest note; 0 without a note, or where no time has passed."""
         notes = self.seen.get(seq_group.request_id)
         if not notes or now <= notes[0][0]:
             return 0.0
