@@ -211,20 +211,24 @@ def _interpret(function: Kernel, grid: tuple[int, ...], arguments: tuple[Any, ..
             raise cause from None
 
 
-def _for_the_interpreter(function: Kernel) -> Kernel:
-    """The function as the interpreter wants it, with names of its own: it would leave dozens of its in a notebook.
+def _for_the_interpreter(kernel: Kernel) -> Kernel:
+    """The kernel as the interpreter wants it, with names of its own: it would leave dozens of its in a notebook.
 
     Functions that it calls are interpreted as well, with or without `jit` around them.
     """
-    names = {
-        name: interpreter.InterpretedFunction(value.fn) if isinstance(value, triton.JITFunction) else value
-        for name, value in function.__globals__.items()
-    }
-    names["interpreter_semantic"] = interpreter.interpreter_semantic
-    code = _rewritten(function.__code__)
-    copied = types.FunctionType(code, names, function.__name__, function.__defaults__, function.__closure__)
-    copied.__annotations__ = function.__annotations__
-    return copied
+    names = dict(kernel.__globals__)
+    names |= {"interpreter_semantic": interpreter.interpreter_semantic, "core": tl.core}  # as it looks for them
+
+    def rewritten(function: Kernel) -> Kernel:
+        code = _rewritten(function.__code__)
+        copied = types.FunctionType(code, names, function.__name__, function.__defaults__, function.__closure__)
+        copied.__annotations__ = function.__annotations__
+        return copied
+
+    for name, value in kernel.__globals__.items():
+        if isinstance(value, triton.JITFunction):
+            names[name] = rewritten(value.fn)
+    return rewritten(kernel)
 
 
 @functools.lru_cache(maxsize=32)
@@ -238,28 +242,29 @@ def _rewritten(code: types.CodeType) -> types.CodeType:
 def _interpreted_library() -> Iterator[None]:
     """Triton's own functions that are written in Triton (`tl.sum`, `tl.max`, …), interpreted as well, for a while.
 
-    They are if TRITON_INTERPRET is set before Triton is first imported, which nobody can see to in a notebook. The
-    interpreter exchanges what its functions call and leaves some of it so: all is as it was afterwards.
+    They are if TRITON_INTERPRET is set before Triton is first imported, which nobody can see to in a notebook.
     """
-    triton.runtime.jit.mangle_type(0)  # its first call imports modules that want the library as it is
-    places = (tl, tl.core, tl.standard, tl.math, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base)
-    before = [(place, dict(vars(place))) for place in places]
-    functions = {name: member for name, member in vars(tl.standard).items() if isinstance(member, triton.JITFunction)}
+    places = (tl, tl.standard, tl.tensor)  # as a function, and as a method of what it is about
+    before = [(place, name, vars(place)[name]) for place in places for name in _library() if name in vars(place)]
     try:
-        if functions:
-            interpreter._patch_lang(functions["sum"].fn)
-        for name, function in functions.items():
-            for place in (tl, tl.standard, tl.tensor):  # as a function, and as a method of what it is about
-                if hasattr(place, name):
-                    setattr(place, name, interpreter.InterpretedFunction(function.fn).rewrite())
+        for place, name, _ in before:
+            setattr(place, name, _library()[name])
         yield
     finally:
-        for place, members in before:
-            for name in vars(place).keys() - members.keys() if isinstance(place, type) else ():
-                delattr(place, name)
-            for name, member in members.items():
-                if vars(place)[name] is not member:
-                    setattr(place, name, member)
+        for place, name, member in before:
+            setattr(place, name, member)
+
+
+@functools.cache
+def _library() -> dict[str, Callable[..., Any]]:
+    """Triton's functions in Triton, by name, as the interpreter wants them."""
+    triton.runtime.jit.mangle_type(0)  # its first call imports modules that want the library as it is
+    members = list(vars(tl.standard).items())
+    return {
+        name: interpreter.InterpretedFunction(member.fn).rewrite()
+        for name, member in members
+        if isinstance(member, triton.JITFunction)
+    }
 
 
 @contextlib.contextmanager
