@@ -17,18 +17,14 @@ from jupyter_client.manager import KernelManager
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from refimpl import check_notebook, cli, notebooks
-from refimpl.check_notebook import (
-    CannotRun,
-    CleanRun,
-    Document,
-    Kernel,
-    KernelDied,
-    Report,
-    StepReport,
-    clean_kernel,
-    defines,
-)
+from refimpl import cli, notebooks
+from refimpl.check_notebook import clean_run
+from refimpl.check_notebook import document as document_module
+from refimpl.check_notebook import kernel as kernel_module
+from refimpl.check_notebook.clean_run import CleanRun
+from refimpl.check_notebook.document import Document, defines, released_check
+from refimpl.check_notebook.kernel import Error, Kernel, KernelDied, clean_kernel
+from refimpl.check_notebook.report import CannotRun, Report, StepReport
 from refimpl.checks import CheckResult
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +115,7 @@ def test_a_released_notebook_has_no_fault(path: Path) -> None:
     for step in document.steps:
         index = document.place(step).index
         assert index is not None
-        assert document.cells[index].source == check_notebook.released_check(step)
+        assert document.cells[index].source == released_check(step)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "exercises").glob("*/*.ipynb")), ids=lambda path: path.stem)
@@ -328,7 +324,7 @@ def test_what_is_no_exercise_is_refused_in_one_sentence_and_nothing_is_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """F11. Also beside a notebook that could be run."""
-    monkeypatch.setattr(check_notebook, "clean_kernel", None)
+    monkeypatch.setattr(clean_run, "clean_kernel", None)
     good = save(solved(), tmp_path / "good" / "03.ipynb")
     path = make(tmp_path)
     assert cli.main(["check", str(good), str(path), "--json"]) == 2
@@ -349,7 +345,7 @@ def test_a_file_that_cannot_be_read_is_refused(
     def denied(path: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(check_notebook, "read_all", denied)
+    monkeypatch.setattr(document_module, "read_all", denied)
     assert cli.main(["check", "a.ipynb"]) == 2
     assert capsys.readouterr().err == "check: a.ipynb cannot be read: Permission denied\n"
 
@@ -376,7 +372,7 @@ def test_without_jupyter_or_its_kernel_nothing_can_be_run(
 
 
 def test_a_kernel_that_lacks_the_package_cannot_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_notebook, "__name__", "not_installed_there")
+    monkeypatch.setattr(kernel_module, "__name__", "not_installed_there")
     with (
         pytest.raises(
             CannotRun, match="cannot check anything: ModuleNotFoundError: No module named 'not_installed_there'"
@@ -398,15 +394,11 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
 def test_an_error_comes_with_the_learners_own_line(kernel: Kernel) -> None:
     assert kernel.run("def half(n):\n    return n / 0\n\nx = 1", 30) is None
     error = kernel.run("import json\nhalf(3)", 30)
-    assert error == check_notebook.Error(
-        "ZeroDivisionError", "ZeroDivisionError: division by zero", "return n / 0", None
-    )
+    assert error == Error("ZeroDivisionError", "ZeroDivisionError: division by zero", "return n / 0", None)
     error = kernel.run("json.loads('{')", 30)
     assert error is not None
     assert error.line == "json.loads('{')", "not a line of the library"
-    assert kernel.run("if True\n  pass", 30) == check_notebook.Error(
-        "SyntaxError", "SyntaxError: expected ':'", "if True", None
-    )
+    assert kernel.run("if True\n  pass", 30) == Error("SyntaxError", "SyntaxError: expected ':'", "if True", None)
     error = kernel.run("nobody", 30)
     assert error is not None
     assert (error.kind, error.name) == ("NameError", "nobody")
@@ -415,7 +407,7 @@ def test_an_error_comes_with_the_learners_own_line(kernel: Kernel) -> None:
 def test_a_cell_that_ends_the_kernel_is_told_from_one_that_cannot_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check_notebook, "PATIENCE", 1.0)
+    monkeypatch.setattr(kernel_module, "PATIENCE", 1.0)
     deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
     for source, said in [
         ("exit()", "it calls `exit` or `quit`"),

@@ -1,0 +1,175 @@
+"""A clean kernel: what it is sent, and what it is asked. Its answers are read from its replies, never from outputs."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import json
+import os
+import queue
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from refimpl.check_notebook.report import CannotRun, nothing_found
+from refimpl.checks.catalogue import find
+from refimpl.checks.engine import examine
+from refimpl.checks.step import one_line, said
+from refimpl.work import not_installed
+
+CELL_TIMEOUT = 60.0  # seconds, as for the grader
+START_TIMEOUT = 60.0  # seconds for the kernel to come up
+PATIENCE = 5.0  # seconds in which an interrupted cell may end
+
+
+class KernelDied(Exception):
+    """The kernel is gone; the text says what a cell did to it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Error:
+    """What ended a cell: the error in words, the cell's own line, and the name that was not known, if that was it."""
+
+    kind: str
+    text: str
+    line: str
+    name: str | None
+
+
+class Kernel:
+    """A clean kernel that works in a folder: nothing of a user's start-up files, and a home of its own for its files.
+
+    Args:
+        manager, client: jupyter_client's own.
+    """
+
+    def __init__(self, manager: Any, client: Any) -> None:
+        self._manager, self._client = manager, client
+
+    def run(self, source: str, limit: float) -> Error | None:
+        """Run one cell, which reads from nobody; what ended it, or None.
+
+        Raises:
+            TimeoutError: when it had not ended after `limit` seconds; it was interrupted, and others may follow.
+            KernelDied: when the cell took the kernel down, or could not be interrupted.
+        """
+        message = self._client.execute(source, allow_stdin=False, stop_on_error=False)
+        reply = self._reply(message, limit)
+        if reply is None:
+            self._manager.interrupt_kernel()
+            if self._reply(message, PATIENCE) is None:
+                raise KernelDied(f"had not ended after {limit:g} seconds and could not be interrupted")
+            raise TimeoutError
+        if any(payload.get("source") == "ask_exit" for payload in reply.get("payload", ())):
+            raise KernelDied("ended the kernel: it calls `exit` or `quit`")
+        if reply["status"] == "ok":
+            return None
+        found: dict[str, Any] = json.loads(self.ask(last_error))
+        return Error(reply["ename"], **found)
+
+    def ask(self, function: Callable[..., str], *args: str, limit: float = CELL_TIMEOUT) -> str:
+        """What a function of this module answers in the kernel.
+
+        Raises:
+            CannotRun: when it raised; KernelDied.
+        """
+        called = f"{function.__name__}({', '.join(map(repr, args))})"
+        expression = f"__import__('importlib').import_module({__name__!r}).{called}"
+        message = self._client.execute("", silent=True, allow_stdin=False, user_expressions={"answer": expression})
+        reply = self._reply(message, limit)
+        if reply is None:
+            raise KernelDied(f"did not answer within {limit:g} seconds")
+        answer = reply["user_expressions"]["answer"]
+        if answer["status"] != "ok":
+            raise CannotRun(f"the kernel cannot check anything: {answer['ename']}: {answer['evalue']}")
+        text: str = ast.literal_eval(answer["data"]["text/plain"])
+        return text
+
+    def _reply(self, message: str, limit: float) -> dict[str, Any] | None:
+        """The content of the reply to a message, None when there is none in time."""
+        until = time.monotonic() + limit
+        while time.monotonic() < until:
+            try:
+                reply = self._client.get_shell_msg(timeout=0.2)
+            except queue.Empty:
+                if not self._manager.is_alive():
+                    reason = "its code left Python, crashed it, or took more memory than there is"
+                    raise KernelDied(f"ended the kernel: {reason}") from None
+                continue
+            if reply["parent_header"].get("msg_id") == message:
+                content: dict[str, Any] = reply["content"]
+                return content
+        return None
+
+
+@contextlib.contextmanager
+def clean_kernel(folder: Path) -> Iterator[Kernel]:
+    """A new kernel that works in `folder` and is gone afterwards.
+
+    Raises:
+        CannotRun: when there is none to be had.
+    """
+    try:
+        from jupyter_client.kernelspec import NoSuchKernel
+        from jupyter_client.manager import KernelManager
+    except ModuleNotFoundError as error:
+        raise CannotRun(f"{error}; it comes with `pip install refimpl[lab]`") from error
+    with tempfile.TemporaryDirectory(prefix="refimpl-check-") as home:
+        manager = KernelManager(kernel_name="python3", connection_file=str(Path(home) / "kernel.json"))
+        nowhere = {"stdout": os.open(os.devnull, os.O_WRONLY), "stderr": os.open(os.devnull, os.O_WRONLY)}
+        try:
+            manager.start_kernel(cwd=str(folder), env={**os.environ, "IPYTHONDIR": home}, **nowhere)
+        except (NoSuchKernel, OSError) as error:
+            raise CannotRun(f"no Python kernel starts: {error}; `pip install ipykernel` brings one") from error
+        finally:
+            for descriptor in nowhere.values():
+                os.close(descriptor)
+        client = manager.client()
+        client.start_channels(stdin=False)
+        try:
+            try:
+                client.wait_for_ready(timeout=START_TIMEOUT)
+            except RuntimeError as error:
+                raise CannotRun(f"the Python kernel does not start: {error}") from error
+            kernel = Kernel(manager, client)
+            kernel.ask(ready)
+            yield kernel
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
+
+
+def ready() -> str:
+    """In the kernel: the package is there, and in memory before any cell can be in its way."""
+    return "ready"
+
+
+def last_error() -> str:
+    """In the kernel: what ended the last cell, without the frames of anybody but its author."""
+    from ipykernel.compiler import get_tmp_directory
+
+    error: Any = sys.last_value
+    here: str = get_tmp_directory()  # type: ignore[no-untyped-call]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(here)]
+    text, line = said(error).rstrip("."), frames[-1].line if frames else ""
+    if isinstance(error, SyntaxError):
+        text, line = f"{type(error).__name__}: {error.msg}", error.text
+    name = error.name if isinstance(error, NameError | ModuleNotFoundError) else None
+    return json.dumps({"text": text, "line": one_line(line or ""), "name": name})
+
+
+def examined(exercise_id: str) -> str:
+    """In the kernel: the result of a step's check as JSON, null where the notebook defines no subject for it."""
+    from IPython.core.getipython import get_ipython
+
+    step, names = find(exercise_id), get_ipython().user_ns  # type: ignore[union-attr]
+    try:
+        result = examine(step, names[step.subject]) if step.subject in names else None
+    except ModuleNotFoundError as error:
+        result = nothing_found(step, "not attempted", not_installed(str(error.name)))
+    return json.dumps(result and dataclasses.asdict(result))
