@@ -16,6 +16,8 @@ TOLERANCE = 1e-3  # of a number, or of 1 where it is smaller: many times what fl
 
 LAYOUTS = ("tokens first", "heads first", "interleaved")
 
+ROW_SIZES = ("num_kv_heads", "group", "head_dim")
+
 Vector = list[float]
 
 
@@ -117,6 +119,8 @@ def same(got: Any, expected: Any) -> bool:
     """Whether nested lists of numbers agree, NaN with NaN, and each other number within the tolerance."""
     if isinstance(expected, list):
         return isinstance(got, list) and len(got) == len(expected) and all(map(same, got, expected))
+    if isinstance(got, list):
+        return False
     if math.isnan(expected) or math.isinf(expected):
         return bool(got == expected) or (math.isnan(got) and math.isnan(expected))
     return bool(abs(got - expected) <= TOLERANCE * max(1.0, abs(expected)))
@@ -157,9 +161,11 @@ class Paged:
         sizes = self.block_size, setup["num_kv_heads"], setup["num_groups"], head_dim_of(setup)
         self.tensors = in_blocks(self.context_lens, *sizes, kind, seed, layout)
         self.before = [tensor.clone() for tensor in self.tensors]
-        laid = "" if layout == LAYOUTS[0] else f', layout="{layout}"'
-        given = f"{self.context_lens}, {', '.join(map(str, sizes))}, {kind!r}, seed={seed}{laid}"
-        self.line = f"query, key_cache, value_cache, block_tables, context_lens = in_blocks({given})"
+        self.line = (
+            f"query, key_cache, value_cache, block_tables, context_lens = in_blocks("
+            f"{self.context_lens}, {said_sizes(('block_size', *ROW_SIZES), sizes)}{said_kind(kind)}, seed={seed}"
+            f"{'' if layout == LAYOUTS[0] else f', layout={layout!r}'})"
+        )
         self.query, self.keys, self.values, self.tables = (tensor.tolist() for tensor in self.tensors[:4])
         self.num_kv_heads = setup["num_kv_heads"]
         self.head_dim = head_dim_of(setup)
@@ -176,6 +182,16 @@ class Paged:
             return [cache[block][offset] if block < num_blocks else nothing for block, offset in places]
 
         return Tokens(self.query[seq], found(self.keys), found(self.values), self.scale, self.num_kv_heads)
+
+
+def said_sizes(names: Iterable[str], sizes: Iterable[int]) -> str:
+    """Arguments by name, as a learner would type them."""
+    return ", ".join(f"{name}={size}" for name, size in zip(names, sizes, strict=True))
+
+
+def said_kind(kind: str) -> str:
+    """The argument for the kind of scores, where it is none of the usual."""
+    return "" if kind == "usual" else f", scores={kind!r}"
 
 
 def head_dim_of(setup: Mapping[str, int]) -> int:

@@ -527,7 +527,10 @@ def test_the_reference_earns_no_points(given: type) -> None:
 def test_every_step_whose_answer_refimpl_has_refuses_it() -> None:
     has_answer = [step for step in STEPS if step.reference]
     assert len(has_answer) == len(STEPS) - 1  # 00-first-check is a toy
-    assert {examine(step, getattr(refimpl, step.subject)).outcome for step in has_answer} == {"not yours"}
+    for step in has_answer:
+        plain = [function for function in step.reference if function.__name__ == step.subject]
+        for given in plain or [getattr(refimpl, step.subject)]:
+            assert examine(step, given).outcome == "not yours", step.exercise_id
 
 
 def test_the_reference_is_whole_after_a_check_that_ran_out_of_time() -> None:
