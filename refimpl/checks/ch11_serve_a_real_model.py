@@ -499,14 +499,9 @@ class _StepWorld(_EngineWorld):
         contexts = self._account(decided)
         self._suspect(decided.outputs)
         passes = [name for name, _ in self.worker.calls].count("forward")
-        self.log.hold(
-            ONE_PASS,
-            passes <= 1,
-            "there should be one forward pass",
-            f"there were {passes}",
-            "one-pass-each",
-            passes=passes,
-        )
+        fault = "one-pass-each" if passes > 1 else "nothing-computed"
+        right = passes == 1 or (passes == 0 and not decided.scheduled)
+        self.log.hold(ONE_PASS, right, "there should be one forward pass", f"there were {passes}", fault)
         for request in unfinished:
             self._check_branches(request)
         for request in unfinished:
@@ -514,7 +509,7 @@ class _StepWorld(_EngineWorld):
                 self._check_token(request, i, contexts)
         for request in unfinished:
             for i in range(len(request.counts)):
-                self._check_end(request, i)
+                self._check_end(request, i, has_run=request.seq_name(i) in contexts)
         self._check_memory()
         self._check_queues()
         self._check_returned(got, [request for request in unfinished if request.is_finished], decided)
@@ -554,8 +549,11 @@ class _StepWorld(_EngineWorld):
         }
         for name, pairs in wanted.items():
             told = {pair for call, told in calls if call == name for pair in told}
+            elsewhere = {pair for call, told in calls if call != name for pair in told}
             if {(target, source) for source, target in pairs} & told - set(pairs):
                 self.suspicions.append("pairs-turned-round")
+            elif set(pairs) - told and set(pairs) <= elsewhere:
+                self.suspicions.append("lists-exchanged")
             elif set(pairs) - told:
                 self.suspicions.append(f"{name.replace('_', '-')}-forgotten")
         for first, second, suspicion in _WRONG_ORDERS:
@@ -563,9 +561,9 @@ class _StepWorld(_EngineWorld):
                 self.suspicions.append(suspicion)
 
     def _check_branches(self, request: _Request) -> None:
-        if not request.counts:
-            return
         got = len(request.group.get_seqs())
+        if not request.counts or got == request.params.n == 1:
+            return
         fault = None
         if got > request.params.n:
             fault = "forked-again" if sum(request.counts) > request.params.n else "one-child-too-many"
@@ -600,16 +598,22 @@ class _StepWorld(_EngineWorld):
         answer, count, name = request.answers, request.counts[i], request.seq_name(i)
         if i and seq.output_token_ids[-1] == answer[0][count - 1]:
             return "one-token-for-all"
+        theirs = {
+            other.answers[j][other.counts[j] - 1]
+            for other in self.requests
+            for j in range(len(other.counts))
+            if other.seq_name(j) in contexts
+        }
+        if seq.output_token_ids[-1] in theirs:
+            return "token-of-another"
         rows = [row for each, row in self.worker.sampled if each is seq]
-        if not rows:
-            return "token-of-another"
-        own = tuple(notes(contexts.get(name, [])))
         others = {tuple(notes(tokens)) for key, tokens in contexts.items() if key != name}
-        if rows[-1].read == own or rows[-1].read in others:
+        if rows and rows[-1].read in others:
             return "token-of-another"
-        return self.suspicions[0] if self.suspicions else None
+        right = not rows or rows[-1].read == tuple(notes(contexts.get(name, [])))
+        return None if right or not self.suspicions else self.suspicions[0]
 
-    def _check_end(self, request: _Request, i: int) -> None:
+    def _check_end(self, request: _Request, i: int, *, has_run: bool) -> None:
         if request.given_up:
             return
         seq, name, count = request.group.get_seqs()[i], request.seq_name(i), request.counts[i]
@@ -641,6 +645,8 @@ class _StepWorld(_EngineWorld):
             stopped = at_end_token and not params.ignore_eos
             wanted = SequenceStatus.FINISHED_STOPPED if stopped else SequenceStatus.FINISHED_LENGTH_CAPPED
             self.log.expect(ENDS, f"the status of {name}", seq.status, wanted, "other-ending", wanted=wanted, **facts)
+        elif has_run:
+            self.log.expect(ENDS, f"the status of {name}", seq.status, SequenceStatus.RUNNING)
 
     def _why_too_early(self, request: _Request, i: int, seq: Sequence) -> str | None:
         """The thought behind an answer that was ended, where the moment bears out one thought alone."""
@@ -665,7 +671,7 @@ class _StepWorld(_EngineWorld):
                 fault = "blocks-kept" if seq.is_finished() else None
                 if wanted and not has_table:
                     done = any(map(request.is_done, range(len(request.counts))))
-                    fault = "siblings-freed" if done else "child-without-blocks" if i else None
+                    fault = "siblings-freed" if done else "child-without-blocks" if i else "freed-too-early"
                 should = f"{name} should {'have its blocks' if wanted else 'have let go of its blocks'}"
                 but = f"it has {'no block table' if wanted else 'a block table'}"
                 self.log.hold(LETS_GO, has_table == wanted, should, but, fault, seq=name, group=request.name)
@@ -996,6 +1002,8 @@ STEPS = (
             "nobody could join in between.",
             "one-pass-each": "All that runs in a step goes through the model together, which is what makes serving "
             "many cheap: collect the new tokens of all groups, then call `forward` once.",
+            "nothing-computed": "The scheduler decides and does not compute: what runs in a step goes through the "
+            "model in that step, by way of `worker.forward`.",
             "computed-first": "Blocks are moved before anything is computed: tokens that are computed first read "
             "blocks that are not there yet, or write into blocks that somebody still has to leave.",
             "copied-before-swap-out": "Swap out comes before copy: a block that is swapped out may be the target of a "
@@ -1010,6 +1018,8 @@ STEPS = (
             "is up to you: `blocks_to_swap_in` has to be carried out.",
             "swap-out-forgotten": "A swapped request's blocks go to others at once, so what they hold has to be saved "
             "in the same step: `blocks_to_swap_out` has to be carried out.",
+            "lists-exchanged": "Each list of pairs has a call of its own, because a pair names blocks of two pools: "
+            "yours went to another one.",
             "pairs-turned-round": "A pair is (source, destination) as it stands: you turned one round, and what was to "
             "be saved is overwritten.",
             "never-forked": "`{group}` asked for {n} answers: they share the prompt, and when it has been computed the "
@@ -1049,6 +1059,8 @@ STEPS = (
             "one may give them away: `{seq}` still has its block table.",
             "child-without-blocks": "A child shares its parent's blocks because the block manager is told: fork it "
             "through the scheduler, with `self.fork`, since `{seq}` has no block table.",
+            "freed-too-early": "Only what has ended lets go: `{seq}` goes on in the next step, and its keys and values "
+            "are in blocks that are nobody's now.",
             "siblings-freed": "Each sequence lets go of its own blocks: `{group}` goes on in `{seq}`, whose block "
             "table went with a sibling's.",
             "ended-stays-in-queue": "A request that has ended leaves the scheduler in the same step "
@@ -1082,8 +1094,8 @@ STEPS = (
             "never ends: go on while the scheduler has unfinished requests, and no longer.",
             "stops-too-early": "A step in which nobody ends is not the last, and a request that made room needs more "
             "steps than it has tokens: go on while the scheduler has unfinished requests; {names} had not ended.",
-            "one-after-another": "Queue all requests first and then step: {late} came only when another had been "
-            "served, and a scheduler cannot run together what it has not got.",
+            "one-after-another": "Queue all requests first and then step: {late} came when a step had been made "
+            "already, and a scheduler cannot run together what it has not got.",
             "order-of-ending": "Requests end in an order of their own, and whoever asked counts on theirs: the first "
             "answer belongs to the first prompt.",
             "given-up-left-out": "Of {prompts} each gets an answer, those that were given up as well ({lost}): leave "

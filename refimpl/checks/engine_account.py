@@ -157,7 +157,7 @@ class RecordingScheduler(Scheduler):
         """As the reference's, on a clock that counts steps. Idle when nothing has been left for long."""
         self.num_idle = 0 if self.has_unfinished_seqs() else self.num_idle + 1
         if self.num_idle > MOST_IDLE_STEPS:
-            raise Idle
+            raise Idle(f"nothing had been left to do for {MOST_IDLE_STEPS} steps")
         metadata, outputs = super().schedule(float(len(self.steps)))
         scheduled = [
             (each.seq_group, list(data.seq_data.values()))

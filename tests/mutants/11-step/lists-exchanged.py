@@ -1,0 +1,19 @@
+"""Out is out of the CPU."""
+
+from refimpl.serving.plain_engine import why_given_up
+
+
+def step(self):
+    metadata, outputs = self.scheduler.schedule()
+    self.worker.swap_in(outputs.blocks_to_swap_out)
+    self.worker.swap_out(outputs.blocks_to_swap_in)
+    self.worker.copy(outputs.blocks_to_copy)
+    rows = iter(self.worker.forward([new for data in metadata for new in self.prepare(data)]))
+    for scheduled, data in zip(outputs.scheduled_seq_groups, metadata, strict=True):
+        for seq in data.seq_data.values():
+            self._draw(scheduled.seq_group, seq, next(rows))
+    self.scheduler.free_finished_seq_groups()
+    given_up = outputs.ignored_seq_groups + outputs.aborted_seq_groups
+    for group in given_up:
+        self.errors[group.request_id] = why_given_up(outputs, group)
+    return given_up + [s.seq_group for s in outputs.scheduled_seq_groups if s.seq_group.is_finished()]
