@@ -457,15 +457,11 @@ class _SchedulerWorld(World):
 
     def _explain_examples(self) -> set[int]:
         """The thoughts that explain what is seen in all the examples, each up to its first difference."""
-        functions = tuple(getattr(self.subject, name, None) for name in PARTS[self.exercise_id])
-        key = (self.subject, functions)
-        if _memory.get(self.exercise_id, (None, set()))[0] != key:
-            left = set(range(len(self.thoughts)))
-            for example in self.examples:
-                world = self._played(example)
-                left = {i for i in left if world._explains(self.thoughts[i][1])}
-            _memory[self.exercise_id] = (key, left)
-        return _memory[self.exercise_id][1]
+        left = set(range(len(self.thoughts)))
+        for example in self.examples:
+            world = self._played(example)
+            left = {i for i in left if world._explains(self.thoughts[i][1])}
+        return left
 
     def _played(self, history: History) -> _SchedulerWorld:
         """Another world in which this history has been played, as far as it goes."""
@@ -480,11 +476,6 @@ class _SchedulerWorld(World):
         except Exception:  # noqa: BLE001, S110
             pass
         return world
-
-
-_memory: dict[
-    str, tuple[Any, set[int]]
-] = {}  # exercise id -> the last subject, and which thoughts explain its examples
 
 
 def _imagined(account: SchedulerAccount, seen: View, hits: dict[str, int]) -> bool:
@@ -1113,9 +1104,13 @@ RUNNING_EXAMPLES = (
     _history(sizes(4, 2), "add a 3 1 0 0", "add b 3 1 0 0", STEP, STEP),
     _history(sizes(4, 2), "add a 5 1 0 0", STEP, STEP),
     _history(sizes(4, 3), "add a 5 2 0 0", STEP, STEP),
-    _history(  # c comes back beside a, if nobody has been charged twice
-        sizes(4, 4, 8, mode="swap", max_seqs=4),
-        *("add a 2 2 0 0", "add b 8 1 0 0", "add c 2 1 0 0", STEP, STEP, "abort b", STEP),
+    _history(  # c comes back beside a, and the step is full with it
+        sizes(4, 6, 8, mode="swap", max_seqs=4),
+        *("add a 2 2 0 0", "add b 16 1 0 0", "add c 2 1 0 0", STEP, STEP, "abort b", "fork a 0", STEP),
+    ),
+    _history(  # and here it is full without c
+        sizes(4, 6, 8, mode="swap", max_seqs=4),
+        *("add a 2 2 0 0", "add b 16 1 0 0", "add c 2 1 0 0", STEP, STEP, "abort b", "fork a 0", "fork a 0", STEP),
     ),
 )
 PREEMPT_EXAMPLES = (
@@ -1144,6 +1139,11 @@ SWAPPED_EXAMPLES = (
     _history(  # b and c come back in one step, and what b copies is what c would be given
         sizes(2, 5, 3, caching=True, max_seqs=8),
         *("add a 2 3 0 0", "add b 1 3 1 0", "add c 3 2 1 0", "schedule 1", "schedule 1", STEP, STEP),
+    ),
+    _history(  # c is one sequence and is charged the two that it is going to be
+        sizes(4, 6, 8, mode="swap", max_seqs=4),
+        *("add a 2 1 0 0", "add b 16 1 0 0", "add c 2 2 0 0", "schedule 2", STEP),
+        *("abort b", "fork a 0", "fork a 0", STEP),
     ),
     _history(  # c comes back and fills the step: b has been forked while c and d were away
         sizes(4, 7, 8, mode="swap", max_seqs=4),
