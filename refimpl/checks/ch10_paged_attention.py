@@ -161,9 +161,10 @@ class _GatherWorld(_CallsWorld):
         given = said_sizes(names, sizes) + ("" if layout == LAYOUTS[0] else f", layout={layout!r}")
         self.log.note(f"cache = numbered_cache({given})    # slot s holds s, s.01 …")
         raises: tuple[type[Exception], str] | None = None
-        if self.answered and NOT_A_BLOCK in table:
+        telling = TELLING in setup
+        if telling and self.answered and NOT_A_BLOCK in table:
             raises = (IndexError, "padding-read")
-        elif self.answered and layout != LAYOUTS[0]:
+        elif telling and self.answered and layout != LAYOUTS[0]:
             raises = (RuntimeError, "takes-a-view")
         entries = f"{list(table)}" if table else "[], dtype=torch.int64"
         line = f"gather(cache, torch.tensor({entries}), {num_tokens})"
@@ -171,7 +172,6 @@ class _GatherWorld(_CallsWorld):
         got = self.log.call(line, self.function, cache, block_table, num_tokens, raises=raises)
         shape = (num_tokens, *sizes[2:])
         right = [table[t // size] * size + t % size for t in range(num_tokens)]
-        telling = TELLING in setup
         told = {"tokens": counted(num_tokens, "token"), "size": size}
         rows = got.shape[0] if isinstance(got, torch.Tensor) and got.dim() == 3 else 0
         first = got[:, 0, 0].tolist() if rows and got.numel() else []
@@ -425,7 +425,7 @@ class _BlocksWorld(_StateWorld):
         raises: tuple[type[Exception], str] | None = None
         if self.answered and not context_len:
             raises = (Exception, "no-tokens-forgotten")
-        elif self.answered and NOT_A_BLOCK in paged.tables[0]:
+        elif self.answered and TELLING in self.setup and NOT_A_BLOCK in paged.tables[0]:
             raises = (IndexError, "padding-read")
         with LongestRow() as row:
             got = self.log.call(
@@ -512,7 +512,7 @@ class _MergeWorld(_BatchWorld):
         raises: tuple[type[Exception], str] | None = None
         if self.answered and not all(lengths):
             raises = (Exception, "no-tokens-forgotten")
-        elif self.answered and any(NOT_A_BLOCK in table for table in paged.tables):
+        elif self.answered and TELLING in self.setup and any(NOT_A_BLOCK in table for table in paged.tables):
             raises = (IndexError, "padding-read")
         with LongestRow() as row:
             got = self.log.call(line, lambda: self.function(*paged.tensors, **options), raises=raises)
