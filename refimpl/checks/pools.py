@@ -49,14 +49,15 @@ LAYOUTS = (
 ROWS, HEADS, BESIDE, BLOCKS = range(len(LAYOUTS))  # HEADS and BLOCKS are refimpl's GPU and CPU pool
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MARGIN = 7  # numbers before and behind a pool that are not the pool's
-DISTINCT = 30 * 128  # numbers of one sign that all three dtypes hold exactly
+DISTINCT = 30 * 128  # numbers of one sign that a dtype holds exactly
+FINER = {torch.float32: 2.0**-3 + 2.0**-12, torch.float16: 2.0**-3, torch.bfloat16: 0.0}  # by the last digits they hold
 SIDES, TENSORS = ("keys", "values"), ("key", "value")
 
 
-def distinct_number(index: int) -> float:
-    """One of DISTINCT numbers: eight binary digits, in float16's range."""
+def distinct_number(index: int, dtype: torch.dtype) -> float:
+    """One of DISTINCT numbers, in float16's range, which no dtype with fewer digits holds exactly."""
     octave, place = divmod(index % DISTINCT, 128)
-    return float((128 + place) * 2.0 ** (octave - 21))
+    return float((128 + place + FINER[dtype]) * 2.0 ** (octave - 21))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Pool:
         self._guards, self._axis = guards, axes.index("N")
         self._shape = [sizes.axes[axis] + (2 * guards if axis == "N" else 0) for axis in axes]
         self.num_numbers = prod(self._shape) + 2 * MARGIN
-        self.memory = torch.tensor([distinct_number(first + i) for i in range(self.num_numbers)], dtype=dtype)
+        self.memory = torch.tensor([distinct_number(first + i, dtype) for i in range(self.num_numbers)], dtype=dtype)
         self.indices = self._seen_in(torch.arange(self.num_numbers))
         rows = self.indices.flatten(4).tolist()
         self._rows: dict[Place, list[int]] = {
