@@ -165,6 +165,12 @@ def _prefilled(lives: _Lives, newest: int = 0) -> int:
     return sum(event.tokens - newest for events in lives.of.values() for event in events if event.action == "prefill")
 
 
+def _seen_before(lives: _Lives) -> int:
+    """Lost work to somebody who takes the first prefill in the log for the first one."""
+    prefills = ([event.tokens for event in events if event.action == "prefill"] for events in lives.of.values())
+    return sum(tokens - 1 for found in prefills for tokens in found[1:])
+
+
 def _last_absence(lives: _Lives) -> dict[str, int]:
     return dict([*_absences(lives), *lives.still_away()])
 
@@ -191,12 +197,14 @@ RECOMPUTED: tuple[tuple[str, Callable[[_Lives], Any]], ...] = (
     ("first-prefill-counted", _prefilled),
     ("first-prefill-counted", lambda lives: _prefilled(lives, newest=1)),
     ("newest-token-counted", lambda lives: _recomputed(lives, newest=0)),
+    ("log-for-life", _seen_before),
     ("times-for-tokens", _times),
     ("times-for-tokens", lambda lives: sum(_leavings(lives, ("recompute",)).values())),
 )
 ABSENCES: tuple[tuple[str, Callable[[_Lives], Any]], ...] = (
     ("only-those-who-came-back", lambda lives: _longest(_absences(lives))),
     ("only-those-who-came-back", lambda lives: _longest(_absences(lives, back=COMES_IN))),
+    ("last-step-not-over", lambda lives: _longest([*_absences(lives), *((n, s - 1) for n, s in lives.still_away())])),
     ("last-not-longest", _last_absence),
     ("absences-added-up", lambda lives: _summed([*_absences(lives), *lives.still_away()])),
     ("recompute-is-no-absence", lambda lives: _longest(_swapped_only(lives))),
@@ -438,7 +446,8 @@ class _VictimWorld(World):
 
     Operations: ("group", key, (prompt, output), …), a sequence for each pair; ("run", steps, key, …), so many steps of
     half a second in which these groups run; ("note", key), one begins and nothing more; ("pause", steps), in which none
-    runs; ("finish", key, i), sequence i ends; and the questions ("total_len", key), ("speed", key) and ("choose",).
+    runs; ("finish", key, i), sequence i ends; ("turn",), the queue is turned round; and the questions
+    ("total_len", key), ("speed", key) and ("choose",).
     """
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
@@ -446,6 +455,7 @@ class _VictimWorld(World):
         self.now = Fraction(0)
         self.groups: dict[Hashable, SequenceGroup] = {}
         self.account: dict[Hashable, _Request] = {}
+        self.queue: list[Hashable] = []
         self.policy = log.call("policy = LongestSlowest()", subject)
 
     def choices(self) -> Iterable[Operation]:
@@ -464,6 +474,7 @@ class _VictimWorld(World):
         if keys:
             yield from [("run", steps, *keys) for steps in (1, 3)] * 2
             yield from [("choose",)] * 6
+            yield ("turn",)
         yield "pause", 2
 
     def possible(self, operation: Operation) -> bool:
@@ -476,6 +487,8 @@ class _VictimWorld(World):
             return len(going) > 1 and not self.account[key].notes and not self.account[key].members[i].has_ended
         if verb == "choose":
             return bool(self.groups) and not self._hangs_on_rounding()
+        if verb == "turn":
+            return len(self.queue) > 1
         if verb == "pause":
             return True
         return all(key in self.groups for key in (arguments[1:] if verb == "run" else arguments))
@@ -498,6 +511,9 @@ class _VictimWorld(World):
         elif verb == "pause":
             self.now += arguments[0] * HALF
             self.log.note(f"# {counted(arguments[0], 'step')} of 0.5 s in which none of them runs")
+        elif verb == "turn":
+            self.queue.reverse()
+            self.log.note("# the queue is turned round")
         elif verb == "finish":
             self._finish(*arguments)
         elif verb == "choose":
@@ -513,7 +529,8 @@ class _VictimWorld(World):
             seqs[-1].status = SequenceStatus.RUNNING
             for _ in range(output):
                 seqs[-1].append_token_id(7)
-        self.groups[key] = SequenceGroup(name, seqs)
+        self.groups[key] = SequenceGroup(name, seqs, arrival_time=float(len(self.groups)))
+        self.queue.append(key)
         self.account[key] = _Request([_Member(*member) for member in members], [])
         lengths = " and ".join(f"{prompt} + {output}" for prompt, output in members)
         self.log.note(f'{name} = SequenceGroup("{name}", …)    # {lengths} tokens, prompt + answer')
@@ -566,12 +583,13 @@ class _VictimWorld(World):
         """What the learner's policy says now."""
         method = getattr(self.policy, question)
         if question == "choose":
-            return self._which(method(list(self.groups.values()), float(self.now)))
+            return self._which(method([self.groups[key] for key in self.queue], float(self.now)))
         return method(self.groups[key], *[float(self.now)] * (question == "speed"))
 
     def _which(self, got: Any) -> Any:
         """A group as its key; what only stands for one as what it is and the key; all else as it is."""
-        for i, (key, group) in enumerate(self.groups.items()):
+        for i, key in enumerate(self.queue):
+            group = self.groups[key]
             if got is group:
                 return key
             if equal(got, group.request_id) and isinstance(got, str):
@@ -581,9 +599,9 @@ class _VictimWorld(World):
         return SOMETHING_ELSE, show(got)
 
     def _choose(self) -> None:
-        queue = list(self.groups.values())
+        queue = [self.groups[key] for key in self.queue]
         before = list(queue)
-        names = ", ".join(self.names[key] for key in self.groups)
+        names = ", ".join(self.names[key] for key in self.queue)
         line = f"policy.choose([{names}], now={float(self.now)})"
         got = self._which(self.log.call(line, self.policy.choose, queue, float(self.now)))
         wanted, prop = self._wanted()
@@ -612,7 +630,7 @@ class _VictimWorld(World):
     def _wanted(self) -> tuple[Hashable, str]:
         """The victim, and the property that it takes to find it: one round after the other, who is left."""
         most = max(request.tokens for request in self.account.values())
-        left = [key for key, request in self.account.items() if request.tokens == most]
+        left = [key for key in self.queue if self.account[key].tokens == most]
         if len(left) == 1:
             return left[0], LONGEST
         slowest = min(self.account[key].speed(self.now) for key in left)
@@ -662,9 +680,14 @@ def _decimal(number: Any) -> str:
 
 
 def _by(world: _VictimWorld, rank: Callable[[_Request], Any], *, last: bool = False) -> Hashable:
-    """The group of the highest rank; of several the first, or the last."""
-    keys = list(world.account)
-    return max(reversed(keys) if last else keys, key=lambda key: rank(world.account[key]))
+    """The group of the highest rank; of several the first in the queue, or the last."""
+    return max(reversed(world.queue) if last else world.queue, key=lambda key: rank(world.account[key]))
+
+
+def _of_equals(world: _VictimWorld, *, newest: bool) -> Hashable:
+    """The longest and slowest; of several the one that came first of all, or last, wherever it stands."""
+    ranks = {key: (request.tokens, -request.speed(world.now)) for key, request in world.account.items()}
+    return max(reversed(ranks) if newest else ranks, key=lambda key: ranks[key])
 
 
 def _since_last(request: _Request, now: Fraction) -> Fraction:
@@ -716,8 +739,10 @@ VICTIM_THEORIES: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
         ("speed-first", lambda world: _by(world, lambda r: -r.speed(world.now))),
         ("speed-not-asked", lambda world: _by(world, lambda r: r.tokens)),
         ("speed-not-asked", lambda world: _by(world, lambda r: r.tokens, last=True)),
-        ("newest-goes", lambda world: next(reversed(world.account))),
+        ("newest-goes", lambda world: world.queue[-1]),
         ("last-of-equals", lambda world: _by(world, lambda r: (r.tokens, -r.speed(world.now)), last=True)),
+        ("age-of-equals", lambda world: _of_equals(world, newest=False)),
+        ("age-of-equals", lambda world: _of_equals(world, newest=True)),
         ("name-for-group", lambda world: ("its name", world._wanted()[0])),
         ("name-for-group", lambda world: ("its place", world._wanted()[0])),
     ),
@@ -742,6 +767,7 @@ VICTIM_PROBES = (
         ("finish", "c", 1), ("run", 3, "a"), ("pause", 6), ("run", 18, "a", "b"), ("pause", 1),
     ),
     _victim_history(("group", "a", (5, 1)), ("group", "b", (3, 2)), ("run", 4, "b"), ("run", 3, "a")),
+    _victim_history(("group", "a", (6, 0)), ("group", "b", (6, 0)), ("group", "c", (2, 1)), ("turn",)),
 )  # fmt: skip
 
 
@@ -786,6 +812,10 @@ class _Mix:
         """The cost of one long request with everybody's tokens."""
         return _Mix((sum(self.lengths),), self.slot_bytes, self.block_bytes).cost(size)
 
+    def with_blocks(self, blocks: list[int], size: int) -> int:
+        """The cost of so many blocks for each request."""
+        return (sum(blocks) * size - sum(self.lengths)) * self.slot_bytes + sum(blocks) * self.block_bytes
+
     def with_waste(self, waste: Fraction | int, size: int) -> Fraction | int:
         """The cost of so many empty slots in all."""
         return waste * self.slot_bytes + sum(self.blocks(size)) * self.block_bytes
@@ -800,6 +830,12 @@ COST_THEORIES: tuple[tuple[str, Callable[[_Mix, int], Any]], ...] = (
     ("half-a-block-for-each", lambda mix, size: mix.with_waste(Fraction(len(mix.lengths) * size, 2), size)),
     ("half-a-block-for-each", lambda mix, size: mix.with_waste(len(mix.lengths) * (size // 2), size)),
     ("full-blocks-waste-one-more", lambda mix, size: mix.with_waste(sum(size - n % size for n in mix.lengths), size)),
+    ("full-blocks-waste-one-more", lambda mix, size: mix.with_blocks([n // size + 1 for n in mix.lengths], size)),
+    ("rounded-down", lambda mix, size: mix.with_blocks([n // size for n in mix.lengths], size)),
+    (
+        "rounded-down",
+        lambda mix, size: sum(mix.empty(size)) * mix.slot_bytes + sum(n // size for n in mix.lengths) * mix.block_bytes,
+    ),
     ("full-slots-counted", lambda mix, size: mix.with_waste(sum(mix.blocks(size)) * size, size)),
     ("tokens-beyond-for-empty", lambda mix, size: mix.with_waste(sum(n % size for n in mix.lengths), size)),
     ("slots-for-bytes", lambda mix, size: sum(mix.empty(size)) + sum(mix.blocks(size)) * mix.block_bytes),
@@ -938,6 +974,7 @@ TOKENS = "a block with other tokens is not shared, whatever the hash says"
 PREFIX = "the same tokens behind another prefix are another content"
 BOTH = "two contents of one hash are both found, each in its own block"
 
+BLOCKS = (0, 1, *range(1002, 1100))  # numbers, in the order in which they are filed; Python keeps small ones once
 Tokens = tuple[int, ...]
 Content = tuple["int | None", Tokens]
 
@@ -1053,7 +1090,7 @@ class _CollisionWorld(World):
         return filter(self.possible, self._all_choices())
 
     def _all_choices(self) -> Iterator[Operation]:
-        pieces = ((1, 6), (6, 1), (2, 5), (1, 2), (4, 3), (3,), (0, 3), (1, 5))
+        pieces = ((1, 6), (6, 1), (2, 5), (1, 2), (4, 3), (3,), (0, 3), (1, 5), (1,), (16,))
         befores = ["", *list(self.block_of)[-4:]]
         for before in befores:
             for piece in pieces:
@@ -1079,10 +1116,10 @@ class _CollisionWorld(World):
         verb, *arguments = operation
         prefix, tokens = self._content(*arguments[-2:])
         if verb == "add":
-            block = len(self.account)
+            block = BLOCKS[len(self.account)]
             raises = (ValueError, "collision-refused") if self._others(prefix, tokens) else None
             line = f"index.add({prefix}, {tokens}, block={block})"
-            self.log.call(line, self.index.add, prefix, tokens, block, raises=raises, block=block)
+            self.log.call(line, self.index.add, *_fresh(prefix, tokens), block, raises=raises, block=block)
             self.block_of[arguments[0]] = self.account[prefix, tokens] = block
         else:
             self._find(prefix, tokens)
@@ -1094,7 +1131,7 @@ class _CollisionWorld(World):
         return [known for known in self.account if known != (prefix, tokens) and weak_hash(*known) == wanted]
 
     def _find(self, prefix: int | None, tokens: Tokens) -> None:
-        got = self.log.call(f"index.find({prefix}, {tokens})", self.index.find, prefix, tokens)
+        got = self.log.call(f"index.find({prefix}, {tokens})", self.index.find, *_fresh(prefix, tokens))
         wanted = self.account.get((prefix, tokens))
         others = self._others(prefix, tokens)
         right = got is None if wanted is None else _alike(got, wanted)
@@ -1145,6 +1182,11 @@ def _believing(kind: type[_Index], belief: Belief) -> Callable[..., _Index]:
 def _as_text(block: Any) -> str:
     """A found block or none, such that 0 is no None."""
     return "none" if block is None else show(block)
+
+
+def _fresh(prefix: int | None, tokens: Tokens) -> Content:
+    """The same content in other objects, as two requests bring it."""
+    return None if prefix is None else int(str(prefix)), tuple(map(int, tokens))
 
 
 def _behind(prefix: int | None) -> str:
@@ -1198,10 +1240,14 @@ STEPS = (
             "recompute makes necessary, {wanted} tokens here, and you count {got}.",
             "newest-token-counted": "The newest token of a victim had no keys and values yet when it was sent away, so "
             "its prefill repeats one token less than it has: {wanted} in all, and you count {got}.",
+            "log-for-life": "The log begins in the middle of things: what follows a recompute repeats work, although "
+            "the log may not have the prefill before, and that makes {wanted} in all; you count {got}.",
             "times-for-tokens": "To compute 20 tokens again or 2000 is not the same: count the tokens, {wanted} here, "
             "and not how often it happened, {got}.",
             "only-those-who-came-back": "Whoever is still away when the log ends has waited up to there, and may be "
             "the one who waits longest: that makes {wanted}, and you have {got}.",
+            "last-step-not-over": "The last step of the log has been spent away, too: an open absence lasts up to the "
+            "number of steps, and not to that of the last one, which makes {wanted}, and yours is {got}.",
             "last-not-longest": "A short absence afterwards does not undo a long one: keep the longest of each "
             "request, {wanted}, and yours is {got}.",
             "absences-added-up": "The longest absence is one absence, and not all of a request's together: {wanted}, "
@@ -1272,6 +1318,8 @@ STEPS = (
             "`{victim}` ({facts}), and you chose `{other}` ({its}).",
             "last-of-equals": "Of groups that are alike in length and speed the first in the queue goes: `{victim}` "
             "({facts}), and you chose `{other}` ({its}).",
+            "age-of-equals": "Groups that are alike in length and speed are told apart by their places in the queue, "
+            "and neither by age nor by name: `{victim}` ({facts}) stands first, and you chose `{other}` ({its}).",
             "name-for-group": "The scheduler needs the group itself to take its blocks: yours returned {other}.",
             "queue-changed": "To choose is not to take: the scheduler removes the victim from its queue itself, and "
             "yours has changed the queue.",
@@ -1287,7 +1335,10 @@ STEPS = (
                 ("group", "a", (4, 0)), ("group", "b", (6, 0)), ("run", 2, "a"), ("choose",), ("speed", "a"),
                 ("speed", "b"),
             ),
-            _victim_history(("group", "a", (8, 0)), ("group", "b", (8, 0)), ("choose",)),
+            _victim_history(("group", "a", (8, 0)), ("group", "b", (8, 0)), ("choose",), ("turn",), ("choose",)),
+            _victim_history(
+                ("group", "a", (5, 0)), ("group", "b", (6, 0)), ("run", 1, "a"), ("pause", 2), ("choose",),
+            ),
             _victim_history(
                 ("group", "a", (4, 0), (9, 2)), ("finish", "a", 1), ("total_len", "a"), ("group", "b", (6, 0)),
                 ("choose",),
@@ -1315,6 +1366,8 @@ STEPS = (
             "with blocks of {size} they leave {empty}: {wanted}, and yours is {got}.",
             "full-blocks-waste-one-more": "A request that fills its last block leaves no slot empty: blocks of {size} "
             "for {lengths} leave {empty}, which makes {wanted}, and yours is {got}.",
+            "rounded-down": "A block that is begun is a block: round up, {lengths} take {blocks} of {size} and leave "
+            "{empty}, which makes {wanted}, and yours is {got}.",
             "full-slots-counted": "A slot that holds a token is no waste: with blocks of {size} there are {empty} in "
             "{blocks}, which makes {wanted}, and yours is {got}.",
             "tokens-beyond-for-empty": "What is left of a length after its full blocks are tokens; the empty slots are "
@@ -1404,6 +1457,7 @@ STEPS = (
             ),
             _collision_history(
                 1, ("add", "a", "", (1, 7)), ("find", "", (1, 7)), ("find", "", (7, 1)), ("find", "", (1, 6)),
+                ("find", "", (1,)), ("find", "", (17,)),
             ),
             _collision_history(
                 1, ("add", "a", "", (1, 7)), ("add", "b", "a", (2, 2)), ("find", "a", (2, 2)), ("find", "b", (2, 2)),
