@@ -85,7 +85,7 @@ class _EngineWorld(World):
             CacheConfig(block_size, enable_prefix_caching=caching, num_gpu_blocks=gpu, num_cpu_blocks=cpu),
         )
         self.worker = NotingWorker(block_size)
-        words = f"GPU {gpu} and CPU {cpu} blocks of {counted(block_size, 'token')}"
+        words = self._words(gpu, cpu)
         words += f", preemption_mode {mode!r}" * (mode is not None) + ", prefix caching" * caching
         words += ", a scheduler that may swap in and out in one step" * eager
         line = f"engine = Engine(scheduler, worker, max_model_len={self.max_model_len})    # {words}"
@@ -95,6 +95,10 @@ class _EngineWorld(World):
         verb, *arguments = operation
         perform_it = getattr(self, f"_{verb}")
         perform_it(*arguments)
+
+    def _words(self, gpu: int, cpu: int) -> str:
+        """The sizes of the pools, as far as they matter."""
+        return f"GPU {gpu} and CPU {cpu} blocks of {counted(self.block_size, 'token')}"
 
     def _prompt(self, num_tokens: int, text: int) -> list[int]:
         return [1000 * (text + 1) + position for position in range(num_tokens)]
@@ -275,6 +279,9 @@ class _PrepareWorld(_EngineWorld):
         self.left = set(range(len(THEORIES)))  # those that every answer so far bears out
         self.replaying = False
 
+    def _words(self, gpu: int, cpu: int) -> str:
+        return f"blocks of {counted(self.block_size, 'token')}"
+
     def choices(self) -> Iterable[Operation]:
         lengths = sorted({1, 2, self.block_size, self.block_size + 1, 2 * self.block_size + 1, 3 * self.block_size})
         for num_tokens in lengths:
@@ -382,6 +389,10 @@ def _entries(got: Any) -> list[Entry] | None:
 
 def _ints(numbers: Any) -> list[int]:
     return [number if type(number) is int else number.__index__() for number in numbers]
+
+
+def _block_sizes(rng: random.Random) -> Setup:
+    return sizes(rng.choice((1, 2, 3, 4)), 8)
 
 
 def _prepare_history(block_size: int, *operations: Operation) -> History:
@@ -984,7 +995,7 @@ STEPS = (
         },
         world=_PrepareWorld,
         examples=PREPARE_EXAMPLES,
-        setups=random_sizes,
+        setups=_block_sizes,
     ),
     Step(
         exercise_id="11-step",
@@ -1026,8 +1037,8 @@ STEPS = (
             "request is forked into as many sequences.",
             "one-child-too-many": "The first of {n} answers is the sequence that brought the prompt: fork it "
             "{children} times, and not {n}.",
-            "forked-again": "A request is forked once: when one of its sequences is recomputed, a prompt comes by "
-            "again, and `{group}` has all its {n} sequences already.",
+            "forked-again": "A request is forked once in its life, behind its prompt: `{group}` has all its {n} "
+            "sequences already, and nobody is added when it decodes or one of them is recomputed.",
             "forked-too-late": "Fork before the token joins, for the sequences share the prompt and nothing behind it: "
             "`{seq}` has a sibling's first token beside its own.",
             "one-token-for-all": "Each of the {n} answers draws a token of its own from the row: with one draw for all "
