@@ -17,91 +17,17 @@ from typing import Any
 from refimpl.checks.engine_account import (
     EOS,
     Decided,
-    EagerScheduler,
     Idle,
-    NotingWorker,
-    RecordingScheduler,
     alone,
     notes,
 )
-from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, counted, show
-from refimpl.config import CacheConfig, SchedulerConfig
+from refimpl.checks.engine_world import EngineWorld, random_sizes, sizes
+from refimpl.checks.step import History, Log, Operation, Setup, Step, counted, show
 from refimpl.scheduler import SequenceGroupMetadata
 from refimpl.sequence import SamplingParams, Sequence, SequenceGroup, SequenceStatus
 from refimpl.serving.plain_engine import Engine
 
-MODES = (None, "recompute", "swap")
 MOST_REQUESTS = 5  # of a random history
-
-
-def sizes(
-    block_size: int,
-    num_gpu_blocks: int,
-    num_cpu_blocks: int = 8,
-    *,
-    max_model_len: int = 40,
-    mode: str | None = None,
-    caching: bool = False,
-    eager: bool = False,
-) -> Setup:
-    """A world's sizes; `eager` is for a scheduler that may swap in and out in one step."""
-    return {
-        "block_size": block_size,
-        "num_gpu_blocks": num_gpu_blocks,
-        "num_cpu_blocks": num_cpu_blocks,
-        "max_model_len": max_model_len,
-        "mode + 1": MODES.index(mode) + 1,
-        "caching + 1": int(caching) + 1,
-        "eager + 1": int(eager) + 1,
-    }
-
-
-def random_sizes(rng: random.Random) -> Setup:
-    """Pools that are full soon."""
-    return sizes(
-        rng.choice((1, 2, 3, 4)),
-        rng.randint(4, 12),
-        rng.randint(1, 12),
-        max_model_len=rng.choice((12, 24, 40)),
-        mode=rng.choice(MODES),
-        caching=rng.random() < 0.4,
-        eager=rng.random() < 0.3,
-    )
-
-
-class _EngineWorld(World):
-    """An engine over a recording scheduler and a worker that keeps notes."""
-
-    may_be_eager = True  # whether a scheduler may be one that need not come to an end
-
-    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.log, self.names = log, Names()
-        block_size, gpu, cpu = setup["block_size"], setup["num_gpu_blocks"], setup["num_cpu_blocks"]
-        caching, mode = setup["caching + 1"] == 2, MODES[setup["mode + 1"] - 1]
-        eager = self.may_be_eager and setup["eager + 1"] == 2
-        self.block_size, self.max_model_len = block_size, setup["max_model_len"]
-        self.scheduler = (EagerScheduler if eager else RecordingScheduler)(
-            SchedulerConfig(max_model_len=self.max_model_len, preemption_mode=mode),
-            CacheConfig(block_size, enable_prefix_caching=caching, num_gpu_blocks=gpu, num_cpu_blocks=cpu),
-        )
-        self.worker = NotingWorker(block_size)
-        words = self._words(gpu, cpu)
-        words += f", preemption_mode {mode!r}" * (mode is not None) + ", prefix caching" * caching
-        words += ", a scheduler that may swap in and out in one step" * eager
-        line = f"engine = Engine(scheduler, worker, max_model_len={self.max_model_len})    # {words}"
-        self.engine = log.call(line, subject, self.scheduler, self.worker, self.max_model_len)
-
-    def perform(self, operation: Operation) -> None:
-        verb, *arguments = operation
-        perform_it = getattr(self, f"_{verb}")
-        perform_it(*arguments)
-
-    def _words(self, gpu: int, cpu: int) -> str:
-        """The sizes of the pools, as far as they matter."""
-        return f"GPU {gpu} and CPU {cpu} blocks of {counted(self.block_size, 'token')}"
-
-    def _prompt(self, num_tokens: int, text: int) -> list[int]:
-        return [1000 * (text + 1) + position for position in range(num_tokens)]
 
 
 def _request_words(num_tokens: int, text: int, params: SamplingParams) -> tuple[str, str]:
@@ -264,7 +190,7 @@ THEORIES: tuple[tuple[str, Theory], ...] = (
 )
 
 
-class _PrepareWorld(_EngineWorld):
+class _PrepareWorld(EngineWorld):
     """Groups as a scheduler hands them over, one at a time.
 
     ("prepare", kind, num_tokens, num_outputs, num_cached, num_seqs, shuffle): kind 0 is a prompt and 1 a decode;
@@ -453,7 +379,7 @@ class _Request:
         return self.name if self.params.n == 1 else f"{self.name}.seqs[{i}]"
 
 
-class _StepWorld(_EngineWorld):
+class _StepWorld(EngineWorld):
     """Requests that come, and steps.
 
     ("add_request", key, num_tokens, text, n, max_tokens, ignore_eos); ("step",) or ("step", count).
@@ -795,7 +721,7 @@ SAYS_WHY = "an answer that was given up says why, and no other"
 NOTHING_LEFT = "nothing is left behind: no request, no block"
 
 
-class _GenerateWorld(_EngineWorld):
+class _GenerateWorld(EngineWorld):
     """Prompts that are collected, and then answered in one call.
 
     ("ask", key, num_tokens, text, n, max_tokens, ignore_eos); ("generate",).
@@ -834,15 +760,12 @@ class _GenerateWorld(_EngineWorld):
         got = self.log.call(line, self.engine.generate, prompts, params, raises=(Idle, "goes-on-for-ever"))
         groups = [self._group_of(each, arrivals) for each in params]
         given_up = self._given_up(steps)
-        late = [number for _, number in self.scheduler.arrivals[arrivals:] if number > steps]
-        self.log.hold(
-            TOGETHER,
-            not late,
-            "all requests should be queued before the first step",
-            f"{counted(len(late), 'request')} came later",
-            "one-after-another",
-            late=counted(len(late), "request"),
-        )
+        arrived = self.scheduler.arrivals[arrivals:]
+        late = counted(sum(number > steps for _, number in arrived), "request")
+        in_time = sum(number == steps for _, number in arrived)
+        should, but = "all requests should be queued before the first step", f"{in_time} of {len(names)} were"
+        fault = "one-after-another" if len(arrived) > in_time else None
+        self.log.hold(TOGETHER, in_time == len(names), should, but, fault, late=late)
         self._check_left(names, groups)
         self._check_answers(got, names, groups, given_up)
         self.asked.clear()

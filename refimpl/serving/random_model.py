@@ -28,7 +28,7 @@ def random_model() -> tuple[LlamaConfig, dict[str, torch.Tensor], Tokenizer]:
 
     >>> config, weights, tokenizer = random_model()
     >>> sum(tensor.numel() for tensor in weights.values()), len(tokenizer.encode("blocks"))
-    (72528, 6)
+    (72672, 6)
     """
     tokenizer = _byte_tokenizer()
     config = LlamaConfig(

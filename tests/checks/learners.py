@@ -24,7 +24,7 @@ def chapter_of(step: Step) -> Chapter:
     return chapter(step.exercise_id.partition("-")[0])
 
 
-def subject(step: Step, **answers: Callable[..., Any]) -> Any:
+def subject(step: Step, /, **answers: Callable[..., Any]) -> Any:
     """What a learner passes to this step's check: solved, or with these answers in place of what the step asks for."""
     solved = chapter_of(step).solution()
     return proof.mutated(step, solved, answers) if answers else proof.subject(step, solved)

@@ -1,0 +1,83 @@
+"""The engine beside the account, over a real scheduler and a cache of notes: what chapter 11 plays histories on."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from refimpl.checks.engine_account import EagerScheduler, NotingWorker, RecordingScheduler
+from refimpl.checks.step import Log, Names, Operation, Setup, World, counted
+from refimpl.config import CacheConfig, SchedulerConfig
+
+MODES = (None, "recompute", "swap")
+
+
+def sizes(
+    block_size: int,
+    num_gpu_blocks: int,
+    num_cpu_blocks: int = 8,
+    *,
+    max_model_len: int = 40,
+    mode: str | None = None,
+    caching: bool = False,
+    eager: bool = False,
+) -> Setup:
+    """A world's sizes; `eager` is for a scheduler that may swap in and out in one step."""
+    return {
+        "block_size": block_size,
+        "num_gpu_blocks": num_gpu_blocks,
+        "num_cpu_blocks": num_cpu_blocks,
+        "max_model_len": max_model_len,
+        "mode + 1": MODES.index(mode) + 1,
+        "caching + 1": int(caching) + 1,
+        "eager + 1": int(eager) + 1,
+    }
+
+
+def random_sizes(rng: random.Random) -> Setup:
+    """Pools that are full soon."""
+    return sizes(
+        rng.choice((1, 2, 3, 4)),
+        rng.randint(4, 12),
+        rng.randint(1, 12),
+        max_model_len=rng.choice((12, 24, 40)),
+        mode=rng.choice(MODES),
+        caching=rng.random() < 0.4,
+        eager=rng.random() < 0.3,
+    )
+
+
+class EngineWorld(World):
+    """An engine over a recording scheduler and a worker that keeps notes."""
+
+    may_be_eager = True  # whether a scheduler may be one that need not come to an end
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        self.log, self.names = log, Names()
+        block_size, gpu, cpu = setup["block_size"], setup["num_gpu_blocks"], setup["num_cpu_blocks"]
+        caching, mode = setup["caching + 1"] == 2, MODES[setup["mode + 1"] - 1]
+        eager = self.may_be_eager and setup["eager + 1"] == 2
+        self.block_size, self.max_model_len = block_size, setup["max_model_len"]
+        self.scheduler = (EagerScheduler if eager else RecordingScheduler)(
+            SchedulerConfig(max_model_len=self.max_model_len, preemption_mode=mode),
+            CacheConfig(block_size, enable_prefix_caching=caching, num_gpu_blocks=gpu, num_cpu_blocks=cpu),
+        )
+        self.worker = NotingWorker(block_size)
+        words = self._words(gpu, cpu)
+        words += f", preemption_mode {mode!r}" * (mode is not None) + ", prefix caching" * caching
+        words += ", a scheduler that may swap in and out in one step" * eager
+        line = f"engine = Engine(scheduler, worker, max_model_len={self.max_model_len})    # {words}"
+        self.engine = log.call(line, subject, self.scheduler, self.worker, self.max_model_len)
+
+    def perform(self, operation: Operation) -> None:
+        """What the chapter's world has under the operation's name."""
+        verb, *arguments = operation
+        perform_it = getattr(self, f"_{verb}")
+        perform_it(*arguments)
+
+    def _words(self, gpu: int, cpu: int) -> str:
+        """The sizes of the pools, as far as they matter."""
+        return f"GPU {gpu} and CPU {cpu} blocks of {counted(self.block_size, 'token')}"
+
+    def _prompt(self, num_tokens: int, text: int) -> list[int]:
+        return [1000 * (text + 1) + position for position in range(num_tokens)]
