@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
+import resource
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,13 @@ from refimpl.serving.fetch_model import model_path
 
 ROOT = Path(__file__).parents[2]
 LESSON = ROOT / "notebooks" / "11_serve_a_real_model.ipynb"
-SECONDS = 60  # for a lesson that computes, on two cores
+SECONDS = 60  # for a lesson that computes
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads on a busy machine wait for each other at every product: many times slower than one."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture
@@ -96,11 +102,11 @@ def test_an_outsiders_manager_over_arrays_runs_the_whole_capstone(course: Path) 
 
 
 def test_a_part_that_fails_ends_the_lesson_and_is_named(course: Path) -> None:
-    """It passes its check, which has pools of at most a hundred blocks, and fails where serving has more."""
+    """It passes its check, whose pools are small, and fails where serving has more blocks."""
     source = (
         "@add_to_class(UncachedBlockAllocator)\n"
         "def allocate(self, block_hash=None, num_hashed_tokens=0):\n"
-        "    if self.num_blocks > 100:\n"
+        "    if self.num_blocks > 30:\n"
         "        raise RuntimeError('planted')\n"
         "    if not self.free_blocks:\n"
         "        raise ValueError('out of memory')\n"
@@ -128,9 +134,16 @@ def test_without_the_file_and_without_work_a_random_model_is_served_and_the_less
 
 
 @pytest.mark.parametrize("number", ["10", "11"])
-def test_a_lesson_that_computes_runs_in_a_minute(tmp_path: Path, number: str) -> None:
+def test_a_lesson_that_computes_takes_a_core_less_than_a_minute(tmp_path: Path, number: str) -> None:
+    """What the kernel computes, on one core: what else the machine does at the time is not the lesson's."""
     (tmp_path / "notebooks").mkdir()
     (lesson,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
-    start = time.monotonic()
+    before = seconds_of_children()
     run_lesson(tmp_path, lesson)
-    assert time.monotonic() - start < SECONDS
+    assert 1 < seconds_of_children() - before < SECONDS
+
+
+def seconds_of_children() -> float:
+    """Computed by processes that this one has started and that have ended, such as kernels."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
