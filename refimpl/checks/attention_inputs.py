@@ -7,6 +7,7 @@ sequence's last block, holds anything that may be used.
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -26,6 +27,8 @@ SCORES: dict[str, tuple[Callable[[float], float], Callable[[float, int], float]]
     "high": (lambda drawn: 400.0, lambda drawn, t: 1 + drawn / 100),
     "low": (lambda drawn: -400.0, lambda drawn, t: 1 + drawn / 100),
     "rising": (lambda drawn: 60.0, lambda drawn, t: t + drawn / 100),
+    "falling": (lambda drawn: 60.0, lambda drawn, t: drawn / 100 - t),
+    "apart": (lambda drawn: math.copysign(400.0, drawn), lambda drawn, t: 1 + drawn / 100),
 }
 
 
@@ -48,7 +51,8 @@ def in_a_row(
     """A query token, and the keys and values of some tokens, one after the other.
 
     scores: "usual", random and small; "equal", all 0, with values 1, 3, 5 … in KV head 0 and ten times that in KV
-        head 1; "high" and "low", hundreds above or below 0; "rising", each by some 60 above the one before.
+        head 1; "high" and "low", hundreds above or below 0; "rising" and "falling", each by some 60 above or below
+        the one before; "apart", some heads' hundreds above others'.
 
     Returns:
         Query [num_kv_heads * group, head_dim], keys and values [num_tokens, num_kv_heads, head_dim].

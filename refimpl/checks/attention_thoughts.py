@@ -72,7 +72,7 @@ def state_thoughts(tokens: Tokens, kind: str, output: Any, lse: Any) -> Iterator
     yield "scaled-up", lambda: tokens.scale is None and gives(tokens.scored(root).states())
     yield "scaled-without-the-root", lambda: tokens.scale is None and gives(tokens.scored(1 / root**2).states())
     yield "keys-and-values-swapped", lambda: gives(_swapped(tokens).states())
-    yield "softmax-over-heads", lambda: _over_heads(tokens, output)
+    yield "softmax-over-heads", lambda: kind == "usual" and _over_heads(tokens, output)
     yield "not-divided", lambda: any(same(output, undivided) for undivided in _undivided(tokens))
 
 

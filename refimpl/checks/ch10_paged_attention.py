@@ -7,18 +7,23 @@ read holds NaN. torch is loaded when a check runs.
 
 from __future__ import annotations
 
+import inspect
 import random
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from refimpl.checks.attention_account import (
+    INFINITY,
     LAYOUTS,
     NAN,
     ROW_SIZES,
     Paged,
+    State,
     Tokens,
     exp,
     finite,
+    merged,
     rounded,
     said_kind,
     said_sizes,
@@ -69,7 +74,8 @@ KV_HEAD = "each query head reads the KV head of its group"
 ANY_STRIDES = "elements are found by the strides"
 
 TELLING = "telling"  # in the setup of an example, from whose answers a thought is told
-KINDS = ("usual", "usual", "equal", "high", "low", "rising")
+KINDS = ("usual", "usual", "equal", "high", "low", "rising", "falling", "apart")
+LARGE_KINDS = KINDS[3:]
 SCALES = (None, None, 0.3, 1.5)
 CALLS = 3  # in a random history
 SEEDS = 10**6
@@ -297,16 +303,16 @@ class _AttendWorld(_StateWorld):
         sizes = (num_tokens, setup["num_kv_heads"], setup["num_groups"], setup["num_dims"])
         query, keys, values = tensors = in_a_row(*sizes, kind, seed)
         before = [tensor.clone() for tensor in tensors]
+        tokens = Tokens(query.tolist(), keys.tolist(), values.tolist(), scale, setup["num_kv_heads"])
         given = f"{said_sizes(('num_tokens', *ROW_SIZES), sizes)}{said_kind(kind)}, seed={seed}"
         self.log.note(f"query, keys, values = in_a_row({given})")
         line = f"attend(query, keys, values{_scale(scale)})"
         raises = (Exception, "no-tokens-forgotten") if self.answered and not num_tokens else None
         got = self.log.call(line, lambda: self.function(query, keys, values, **_given(scale)), raises=raises)
-        tokens = Tokens(query.tolist(), keys.tolist(), values.tolist(), scale, setup["num_kv_heads"])
         in_part = AVERAGE
         if not num_tokens:
             in_part = NOTHING
-        elif kind in ("high", "low"):
+        elif kind in LARGE_KINDS:
             in_part = LARGE
         elif scale is not None:
             in_part = SCALE
@@ -318,12 +324,18 @@ class _AttendWorld(_StateWorld):
             if self.answered:
                 yield "no-tokens-forgotten", lambda: not num_tokens
                 yield "no-maximum-taken", lambda: kind in ("high", "low") and broken
+                yield "one-maximum-for-all-heads", lambda: kind == "apart" and _vanished(output)
             if num_tokens and kind in ("usual", "equal"):
                 yield from state_thoughts(tokens, kind, output, lse)
 
         self.compare(got, tokens, in_part, thoughts)
         if num_tokens:
             self.check_kept(tensors, before)
+
+
+def _vanished(output: Any) -> bool:
+    """Whether some head's exponentials were out of range: its output is not finite, or 0 throughout."""
+    return not finite(output) or not all(map(any, output))
 
 
 def _scale(scale: float | None) -> str:
@@ -377,7 +389,7 @@ class _BlocksWorld(_StateWorld):
         in_part = BLOCKS
         if not context_len:
             in_part = NOTHING
-        elif kind in ("high", "low", "rising"):
+        elif kind in LARGE_KINDS:
             in_part = LARGE
         elif scale is not None:
             in_part = SCALE
@@ -393,8 +405,10 @@ class _BlocksWorld(_StateWorld):
             if self.answered:
                 yield "no-tokens-forgotten", lambda: not context_len
                 yield "no-maximum-taken", lambda: kind == "high" and broken
+                yield "one-maximum-for-all-heads", lambda: kind == "apart" and _vanished(output)
                 yield "first-maximum-kept", lambda: kind == "rising" and broken
-                yield "maximum-starts-at-zero", lambda: kind == "low"
+                yield "largest-of-the-block", lambda: kind == "falling" and broken
+                yield "maximum-starts-at-zero", lambda: kind == "low" and _vanished(output)
                 yield "tail-read", lambda: kind == "usual" and bool(context_len % size) and broken
             if not context_len or broken or kind not in ("usual", "equal"):
                 return
@@ -493,7 +507,57 @@ class _BatchWorld(_CallsWorld):
 
 
 class _MergeWorld(_BatchWorld):
-    """Attention in parts that are merged."""
+    """Attention in parts that are merged; and the merge by itself, where the learner's function calls one."""
+
+    def possible(self, operation: Operation) -> bool:
+        return operation[0] == "paged_attention" or _called_by(self.function, operation[0]) is not None
+
+    def perform(self, operation: Operation) -> None:
+        if operation[0] == "paged_attention":
+            super().perform(operation)
+        else:
+            self.merge(_called_by(self.function, operation[0]), *operation[1:])
+
+    def merge(self, function: Any, *lses: float) -> None:
+        """Compare the merge of two parts, each of one head with one element."""
+        import torch
+
+        parts = [
+            State([0.0 if lse == -INFINITY else output], lse) for lse, output in zip(lses, (3.0, 14.0), strict=True)
+        ]
+        outputs, of_parts = torch.tensor([[part.output] for part in parts]), torch.tensor(lses).view(-1, 1)
+        right, largest = merged(parts), max(lses)
+        self.log.note(f"outputs, lses = torch.tensor({outputs.tolist()}), torch.tensor({list(lses)}).view(2, 1)")
+        got = self.log.call("merge_attention_states(outputs, lses)", function, outputs, of_parts)
+        is_pair = isinstance(got, (tuple, list)) and len(got) == 2
+        self.log.hold(
+            MANY_PARTS, is_pair, "it should return output and lse", f"it returned {_kind(got)}", "lse-not-returned"
+        )
+        self.insist_on_tensor(MANY_PARTS, "the output", got[0], (1, 1))
+        self.insist_on_tensor(MANY_PARTS, "lse", got[1], (1,))
+        output, lse = got[0].item(), got[1].item()
+        name, told = MANY_PARTS, None
+        if largest == -INFINITY:
+            name, told = NO_CONTEXT, "no-tokens-forgotten"
+        elif not finite([output, lse]):
+            name, told = LARGE, "weights-overflow" if largest > 100 else None
+        self.log.hold(
+            name,
+            same(output, right.output[0]),
+            f"output[0, 0] should be {rounded(right.output[0])}",
+            f"it is {rounded(output)}",
+            told,
+        )
+        if same(lse, right.lse - largest):
+            told = "lse-without-the-maximum"
+        self.log.hold(
+            name,
+            same(lse, right.lse),
+            f"lse[0] should be {rounded(right.lse)}",
+            f"it is {rounded(lse)}",
+            told,
+            largest=rounded(largest),
+        )
 
     def any_call(self, rng: random.Random) -> Operation:
         lengths, part = self.some_lengths(rng), rng.choice((1, 2, 3, 5, None))
@@ -523,7 +587,7 @@ class _MergeWorld(_BatchWorld):
                 return NO_CONTEXT
             if scale is not None:
                 return SCALE
-            if kind in ("high", "low", "rising"):
+            if kind in LARGE_KINDS:
                 return LARGE
             if len(set(lengths)) > 1:
                 return EACH_ITS_OWN
@@ -534,6 +598,7 @@ class _MergeWorld(_BatchWorld):
             if self.answered:
                 yield "no-tokens-forgotten", lambda: not lengths[seq]
                 yield "weights-overflow", lambda: kind in ("high", "low", "rising") and broken
+                yield "one-maximum-for-all-heads", lambda: kind == "apart" and _vanished(output)
                 yield "one-length-for-all", lambda: kind == "usual" and lengths[seq] < max(lengths) and broken
             if lengths[seq] and kind in ("usual", "equal") and not broken:
                 yield from merge_thoughts(paged, seq, output, size)
@@ -550,6 +615,17 @@ class _MergeWorld(_BatchWorld):
                 length=row.length,
                 part=part,
             )
+
+
+def _called_by(function: Any, name: str) -> Any:
+    """The function of that name which a function's code calls, or None where it calls none."""
+    function = inspect.unwrap(function)
+    codes = [function.__code__] if isinstance(function, types.FunctionType) else []
+    for code in codes:
+        if name in code.co_names:
+            return function.__globals__.get(name)
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return None
 
 
 # 10-kernel
@@ -589,7 +665,7 @@ class _KernelWorld(_BatchWorld):
             context_len = lengths[seq]
             if not context_len:
                 return NO_CONTEXT
-            if kind in ("high", "low", "rising"):
+            if kind in LARGE_KINDS:
                 return LARGE
             if scale is not None:
                 return SCALE
@@ -606,7 +682,8 @@ class _KernelWorld(_BatchWorld):
                 broken, context_len = not finite(output), lengths[seq]
                 yield "no-maximum-taken", lambda: kind == "high" and broken
                 yield "first-maximum-kept", lambda: kind == "rising" and broken
-                yield "maximum-starts-at-zero", lambda: kind == "low"
+                yield "largest-of-the-block", lambda: kind == "falling" and broken
+                yield "maximum-starts-at-zero", lambda: kind == "low" and _vanished(output)
                 ends_inside = context_len % self.setup["block_size"] != 0
                 yield "unused-slots-read", lambda: kind == "usual" and ends_inside and broken
             if kind in ("usual", "equal") and finite(output):
@@ -669,6 +746,10 @@ def _batch(
     return "paged_attention", lengths, kind, scale, part, seed, layout
 
 
+def _two_parts(first_lse: float, second_lse: float) -> Operation:
+    return "merge_attention_states", first_lse, second_lse
+
+
 def _programs(
     *lengths: int, seed: int, kind: str = "usual", scale: float | None = None, layout: str = LAYOUTS[0]
 ) -> Operation:
@@ -684,6 +765,7 @@ ALONE = {"num_kv_heads": 1, "num_groups": 1, "num_dims": 3, "block_size": 2}
 ONE_GROUP = {"num_kv_heads": 1, "num_groups": 2, "num_dims": 3, "block_size": 2}
 TWO_GROUPS = {"num_kv_heads": 2, "num_groups": 2, "num_dims": 3, "block_size": 2}
 ONE_PAIR = {"num_kv_heads": 1, "num_groups": 2, "num_dims": 1, "block_size": 4}
+TWO_PARTS = ((1.0, 0.0), (-INFINITY, 1.0), (100.0, 101.0), (-INFINITY, -INFINITY))  # their lses
 PLAIN, TOKENS_FIRST = ("usual", None), LAYOUTS[0]
 
 # What several steps have to say of a softmax and its scores.
@@ -694,6 +776,8 @@ _OF_SCORES = {
     "is -inf, where a maximum or a division needs a token.",
     "no-maximum-taken": "exp(89) is more than float32 can hold and exp(-104) is 0, and scores go beyond both: take the "
     "largest score off all of them first, which changes no weight.",
+    "one-maximum-for-all-heads": "Each head has a largest score of its own: where one was taken off all heads, those "
+    "that lie hundreds below it are left with exponentials that are all 0.",
     "heads-dealt-out": "The heads of a group are neighbours: of {heads} query heads head {head} reads KV head {head} "
     "// {group} = {kv_head}, and yours dealt the KV heads out in turn.",
     "one-kv-head-for-all": "There are {kv_heads} KV heads, one for each {group} query heads: head {head} reads KV head "
@@ -727,6 +811,8 @@ _OF_BLOCKS = {
     "so count the blocks that the tokens need.",
     "maximum-starts-at-zero": "Before the first token the largest score is -inf: a maximum that starts at 0 wins over "
     "scores below 0, and their exponentials vanish.",
+    "largest-of-the-block": "The largest score so far may be an older block's: yours took the newest block's for it, "
+    "and exp(old - new) overflows where scores fall.",
     "first-maximum-kept": "The largest score so far may grow with every block: yours kept that of the first one, and "
     "the exponentials of later scores overflow.",
     "sum-not-rescaled": "When the largest score grows, all that was added up under the old one shrinks by exp(old - "
@@ -781,7 +867,7 @@ STEPS = (
             "which is the next one's.",
             "padding-read": _OF_BLOCKS["padding-read"],
             "takes-a-view": "In this cache the slots of a head lie together, so the axes of block and slot cannot be "
-            "made one without copying: yours ended in {error}.",
+            "made one without copying, and torch refused: a view never copies.",
         },
         world=_GatherWorld,
         examples=(
@@ -790,7 +876,7 @@ STEPS = (
             _telling(SLOT_EACH, ("gather", (6, 1, 3), 11, TOKENS_FIRST)),
             _plain(SLOT_EACH, ("gather", (3,), 1, TOKENS_FIRST)),
             _telling(SLOT_EACH, ("gather", (5, 2, 7), 8, TOKENS_FIRST)),
-            _telling(SLOT_EACH, ("gather", (5, 2), 7, TOKENS_FIRST), ("gather", (5, 2, 999_999), 7, TOKENS_FIRST)),
+            _telling(SLOT_EACH, ("gather", (5, 2), 8, TOKENS_FIRST), ("gather", (5, 2, 999_999), 8, TOKENS_FIRST)),
             _telling(WIDE, ("gather", (5, 2), 8, TOKENS_FIRST), ("gather", (5, 2), 6, "heads first")),
             _plain(SLOT_EACH, ("gather", (5,), 0, TOKENS_FIRST), ("gather", (), 0, TOKENS_FIRST)),
         ),
@@ -815,11 +901,12 @@ STEPS = (
             _telling(ONE_ELEMENT, ("attend", 2, "equal", None, 0)),
             _telling({**FOUR_HEADS, "num_groups": 1}, ("attend", 3, *PLAIN, 2)),
             _telling(FOUR_HEADS, ("attend", 5, *PLAIN, 4)),
-            _telling(FOUR_HEADS, ("attend", 4, "usual", 0.3, 3)),
+            _telling(FOUR_HEADS, ("attend", 4, "usual", 0.3, 3), ("attend", 4, "usual", 0.0, 3)),
             _telling({**FOUR_HEADS, "num_kv_heads": 1}, ("attend", 4, *PLAIN, 5)),
             _plain(FOUR_HEADS, ("attend", 1, *PLAIN, 6)),
             _telling(FOUR_HEADS, ("attend", 2, *PLAIN, 6), ("attend", 3, "high", None, 7)),
             _telling(FOUR_HEADS, ("attend", 2, *PLAIN, 6), ("attend", 3, "low", None, 8)),
+            _telling(FOUR_HEADS, ("attend", 2, *PLAIN, 6), ("attend", 3, "apart", None, 8)),
             _telling(FOUR_HEADS, ("attend", 2, *PLAIN, 6), ("attend", 0, *PLAIN, 9)),
         ),
         setups=_row_sizes,
@@ -856,7 +943,9 @@ STEPS = (
                     "nothing-returned",
                     "no-tokens-forgotten",
                     "no-maximum-taken",
+                    "one-maximum-for-all-heads",
                     "heads-dealt-out",
+                    "own-scale-for-the-given",
                     "not-scaled",
                     "not-divided",
                     "lse-without-the-maximum",
@@ -877,10 +966,12 @@ STEPS = (
             _telling(TWO_GROUPS, _in_blocks(6, seed=3)),
             _telling(ONE_GROUP, _in_blocks(2, seed=7), _in_blocks(5, seed=5)),
             _telling(ONE_GROUP, _in_blocks(2, seed=7), _in_blocks(4, seed=2)),
-            _telling(ONE_GROUP, _in_blocks(2, seed=7), _in_blocks(4, seed=11, kind="high")),
-            _telling(ONE_GROUP, _in_blocks(2, seed=7), _in_blocks(6, seed=13, kind="rising")),
-            _telling(ONE_GROUP, _in_blocks(2, seed=7), _in_blocks(4, seed=15, kind="low")),
-            _telling(ONE_GROUP, _in_blocks(4, seed=17, scale=0.3)),
+            _telling(ONE_GROUP, _in_blocks(4, seed=7), _in_blocks(4, seed=11, kind="high")),
+            _telling(ONE_GROUP, _in_blocks(4, seed=7), _in_blocks(6, seed=13, kind="rising")),
+            _telling(ONE_GROUP, _in_blocks(4, seed=7), _in_blocks(6, seed=13, kind="falling")),
+            _telling(ONE_GROUP, _in_blocks(4, seed=7), _in_blocks(4, seed=15, kind="low")),
+            _telling(ONE_GROUP, _in_blocks(4, seed=7), _in_blocks(4, seed=15, kind="apart")),
+            _telling(ONE_GROUP, _in_blocks(4, seed=17, scale=0.3), _in_blocks(4, seed=17, scale=0.0)),
             _telling(ONE_GROUP, _in_blocks(2, seed=7), _in_blocks(0, seed=19)),
             _telling(ONE_GROUP, _in_blocks(24, seed=21)),
             _plain(ONE_GROUP, _in_blocks(5, seed=23, layout="heads first")),
@@ -919,6 +1010,11 @@ STEPS = (
             "no-tokens-forgotten": "A sequence without tokens has no parts, or empty ones with lse -inf: its row is 0, "
             "so take care of -inf minus -inf, which is NaN, and of an empty list.",
             "padding-read": _OF_BLOCKS["padding-read"],
+            "lse-not-returned": _OF_SCORES["lse-not-returned"],
+            "lse-without-the-maximum": "What was taken off the lses belongs to the lse of all: add the largest, "
+            "{largest}, to the logarithm of the sum.",
+            "one-maximum-for-all-heads": "Each head has a largest lse of its own: where one was taken off all heads, "
+            "those that lie hundreds below it are left with weights that are all 0.",
             "weights-overflow": "A part weighs exp(lse), and lse may be hundreds above or below 0: take the largest "
             "off all of them first, which changes no share.",
             "parts-averaged": "A part counts as much as the exponentials of its scores add up to, which is exp(lse): "
@@ -953,12 +1049,14 @@ STEPS = (
             _telling(TWO_GROUPS, _batch(5, seed=3)),
             _telling(ONE_GROUP, _batch(2, seed=7), _batch(5, 3, seed=5, part=2)),
             _telling(ONE_GROUP, _batch(2, seed=7), _batch(2, 6, seed=2, part=2)),
-            _telling(ONE_GROUP, _batch(2, seed=7), _batch(6, seed=7, kind="high", part=2)),
-            _telling(ONE_GROUP, _batch(2, seed=7), _batch(6, seed=9, kind="low", part=2)),
-            _telling(ONE_GROUP, _batch(6, seed=11, scale=0.3, part=4)),
+            _telling(ONE_GROUP, _batch(4, seed=7, part=2), _batch(6, seed=7, kind="high", part=2)),
+            _telling(ONE_GROUP, _batch(4, seed=7, part=2), _batch(6, seed=9, kind="low", part=2)),
+            _telling(ONE_GROUP, _batch(4, seed=7, part=2), _batch(6, seed=15, kind="apart", part=2)),
+            _telling(ONE_GROUP, _batch(6, seed=11, scale=0.3, part=4), _batch(6, seed=11, scale=0.0, part=4)),
             _telling(ONE_GROUP, _batch(2, seed=7), _batch(4, 0, seed=13, part=2)),
             _telling(ONE_GROUP, _batch(2, seed=7), _batch(0, seed=15)),
             _telling(ONE_HEAD, _batch(24, seed=17, part=4, layout="heads first")),
+            *(_telling(ONE_HEAD, _batch(2, seed=7), _two_parts(*lses)) for lses in TWO_PARTS),
         ),
         setups=_block_sizes,
     ),
@@ -990,6 +1088,7 @@ STEPS = (
                     "full-blocks-only",
                     "maximum-starts-at-zero",
                     "first-maximum-kept",
+                    "largest-of-the-block",
                     "sum-not-rescaled",
                     "output-not-rescaled",
                     "nothing-rescaled",
@@ -1031,13 +1130,15 @@ STEPS = (
             _telling(TWO_GROUPS, _programs(4, 4, seed=21, layout="heads first")),
             _telling(ALONE, _programs(4, 4, 4, seed=1, layout="interleaved")),
             _plain(ONE_GROUP, _programs(3, 4, seed=9)),
-            _telling(ALONE, _programs(2, seed=7), _programs(4, seed=13, kind="high")),
-            _telling(ALONE, _programs(2, seed=7), _programs(6, seed=15, kind="rising")),
-            _telling(ALONE, _programs(2, seed=7), _programs(4, seed=17, kind="low")),
+            _telling(ALONE, _programs(4, seed=7), _programs(4, seed=13, kind="high")),
+            _telling(ALONE, _programs(4, seed=7), _programs(6, seed=15, kind="rising")),
+            _telling(ALONE, _programs(4, seed=7), _programs(6, seed=15, kind="falling")),
+            _telling(ALONE, _programs(4, seed=7), _programs(4, seed=17, kind="low")),
             _telling(ALONE, _programs(4, seed=19, scale=0.3)),
             _plain(ALONE, _programs(0, 2, seed=21)),
         ),
         setups=_kernel_sizes,
         cannot_run=_why_not,
+        random_histories=24,
     ),
 )

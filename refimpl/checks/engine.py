@@ -125,8 +125,9 @@ def _search(step: Step, subject: Any, log: Log, room: sandbox.Room, time_limit: 
     """The failure to show, cut down; None when every history went well."""
     start = time.monotonic()
     chosen: Failure | None = None
+    at_least = len(step.examples) + (step.random_histories or 0)
     for setup, next_operation in _histories(step):
-        if log.histories >= len(step.examples) and time.monotonic() - start > ENOUGH * time_limit:
+        if log.histories >= at_least and time.monotonic() - start > ENOUGH * time_limit:
             break
         failure = _play(step, subject, setup, next_operation, log, room)
         log.histories += 1
@@ -156,7 +157,7 @@ def _histories(step: Step) -> Iterator[tuple[Setup, Callable[[World], Operation 
     """The examples, then random lives."""
     for example in step.examples:
         yield example.setup, _script(example.operations)
-    for number in range(RANDOM_HISTORIES):
+    for number in range(step.random_histories or RANDOM_HISTORIES):
         rng = random.Random(f"{step.exercise_id}/{number}")
         yield step.setups(rng), _chance(rng)
 

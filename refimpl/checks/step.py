@@ -72,6 +72,8 @@ class Step:
         examples: histories from the task's text, played first; then the shortest ones that matter. The first call of
             the learner's code in the first one must be one that returns: it tells a stub.
         setups: draws the sizes of a random history.
+        random_histories: so many are played, however long they take, for a step where one takes long: what is said of
+            a right answer is then the same on a slow machine. None: as many as half of the time allows, 60 at most.
     """
 
     exercise_id: str
@@ -89,6 +91,7 @@ class Step:
     after: tuple[str, ...] = ()
     through: tuple[str, ...] = ()
     cannot_run: Callable[[], str | None] = _runs_anywhere
+    random_histories: int | None = None
 
     @property
     def asks_for(self) -> tuple[str, ...]:

@@ -289,10 +289,14 @@ def _watched(tensors: dict[str, Tensor]) -> Iterator[None]:
     def real(does: str, ptrs: Any, mask: Any) -> Any:
         made_up = ptrs.data.astype("int64")
         addresses = made_up.copy()
+        nowhere = mask.data.copy()
         for memory in memories:
             here = abs(made_up - memory.start) < _FAR_APART // 2
             memory.insist_on_inside(does, made_up[here & mask.data])
             addresses[here] += memory.tensor.data_ptr() - memory.start
+            nowhere[here] = False
+        if nowhere.any():
+            raise IndexError(f"the kernel {does} at an address that is no tensor's")
         return interpreter.TensorHandle(addresses.astype("uint64"), ptrs.dtype)
 
     def watched_load(ptrs: Any, mask: Any, other: Any, *rest: Any) -> Any:
@@ -304,14 +308,19 @@ def _watched(tensors: dict[str, Tensor]) -> Iterator[None]:
     def watched_store(ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
         return store(real("writes", ptrs, mask), value, mask, *rest)
 
+    def no_atomics(*_: Any) -> Any:
+        raise TypeError("a decode kernel needs no atomic operation: no other program writes its output")
+
     options = builder.options
     builder.options = replace(options, sanitize_overflow=False)  # half of the time, and whole addresses are checked
     builder.create_masked_load, builder.create_masked_store = watched_load, watched_store
+    builder.create_atomic_rmw = builder.create_atomic_cas = no_atomics
     interpreter._implicit_cvt = with_made_up_address
     try:
         yield
     finally:
         del builder.create_masked_load, builder.create_masked_store
+        del builder.create_atomic_rmw, builder.create_atomic_cas
         builder.options, interpreter._implicit_cvt = options, convert
 
 

@@ -57,7 +57,7 @@ def _the_reference_works_afterwards() -> Iterator[None]:
 @by_step
 def test_a_good_answer_passes_and_says_what_was_run(step: Step) -> None:
     result = examine(step, subject(step))
-    histories = len(step.examples) + 60
+    histories = len(step.examples) + (step.random_histories or 60)
     assert result.message == f"{len(step.properties) + 1} properties held on {histories} histories."
     assert (result.outcome, result.points) == ("passed", step.points)
 
@@ -67,6 +67,15 @@ def test_the_examples_alone_compare_every_property(step: Step, monkeypatch: pyte
     """So that slow code, which meets few random histories, is judged in full."""
     monkeypatch.setattr("refimpl.checks.engine.RANDOM_HISTORIES", 0)
     assert examine(step, subject(step)).passed
+
+
+def test_a_step_says_how_many_histories_a_slow_machine_plays_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refimpl.checks.engine.ENOUGH", 0)
+    step = steps()["03-free"]
+    assert (
+        "on 7 histories"
+        in examine(dataclasses.replace(step, examples=step.examples[:3], random_histories=4), subject(step)).message
+    )
 
 
 @by_step
