@@ -14,7 +14,7 @@ from typing import Any
 NAN, INFINITY = math.nan, math.inf
 TOLERANCE = 1e-3  # of a number, or of 1 where it is smaller: many times what float32 loses in any order of adding up
 
-LAYOUTS = ("tokens first", "heads first", "interleaved")
+LAYOUTS = ("tokens first", "heads first", "interleaved", "transposed")
 
 ROW_SIZES = ("num_kv_heads", "group", "head_dim")
 

@@ -90,7 +90,8 @@ def in_blocks(
     """Several sequences in the blocks of two caches, in no order; all slots without a token hold NaN.
 
     layout: "tokens first", contiguous; "heads first", as `KVCache` lays them out; "interleaved", a block of keys and
-        a block of values in turn.
+        a block of values in turn; "transposed", a block's slots innermost, as vLLM 0.5.4 lays values out, and the
+        table by columns.
 
     Returns:
         Query [num_seqs, num_heads, head_dim], key cache and value cache [num_blocks, block_size, num_kv_heads,
@@ -114,7 +115,10 @@ def in_blocks(
     key_cache, value_cache = in_layout(caches, layout)
     unused = NOT_A_BLOCK if seed % 2 == 0 else spare[0]
     rows = [table + [unused] * (max(needed) + 1 - len(table)) for table in tables]
-    return torch.stack(queries), key_cache, value_cache, torch.tensor(rows), torch.tensor(context_lens)
+    block_tables = torch.tensor(rows)
+    if layout == "transposed":
+        block_tables = block_tables.T.contiguous().T
+    return torch.stack(queries), key_cache, value_cache, block_tables, torch.tensor(context_lens)
 
 
 def in_layout(caches: Tensor, layout: str) -> tuple[Tensor, ...]:
@@ -123,6 +127,8 @@ def in_layout(caches: Tensor, layout: str) -> tuple[Tensor, ...]:
         caches = caches.transpose(2, 3).contiguous().transpose(2, 3)
     elif layout == "interleaved":
         caches = caches.transpose(0, 1).contiguous().transpose(0, 1)
+    elif layout == "transposed":
+        caches = caches.movedim(2, -1).contiguous().movedim(-1, 2)
     return tuple(caches)
 
 

@@ -265,6 +265,7 @@ def _addresses(paged: Paged, layout: str) -> Iterator[tuple[str, Address]]:
         whole = (paged.block_size * of_row, of_row, tokens.head_dim, 1)
         yield "strides-made-up", lambda s, b, o, h, d, head, i: _sum(whole, b, o, h, d)
         yield "strides-made-up", lambda s, b, o, h, d, head, i: _sum((s[0], *whole[1:]), b, o, h, d)
+        yield "strides-made-up", lambda s, b, o, h, d, head, i: _sum((*s[:3], 1), b, o, h, d)
     yield "heads-dealt-out", lambda s, b, o, h, d, head, i: _sum(s, b, o, head % tokens.group, d)
     yield "head-for-its-kv-head", lambda s, b, o, h, d, head, i: _sum(s, b, o, head, d)
     yield "logical-for-physical", lambda s, b, o, h, d, head, i: _sum(s, i, o, h, d)

@@ -1101,7 +1101,7 @@ STEPS = (
             "leaves-the-tensors": "Nothing stops a wrong index on a GPU, where it reads another's memory or ends the "
             "process; here it was stopped: {error}.",
             "unused-slots-read": "Slots behind the last token hold anything, NaN here, and 0 times NaN is NaN: both "
-            "loads need the mask, and other=0.0 for what it shuts.",
+            "loads need a mask that lets tokens alone through, and other=0.0 for the rest.",
             "unused-slots-counted": "A slot without a token must weigh nothing, and a score of 0 weighs exp(0) = 1 "
             "before the largest is taken off: give it the score -inf.",
             "first-block-alone": "A program goes through all blocks of its sequence: yours is the answer of the first "
@@ -1129,6 +1129,7 @@ STEPS = (
             _telling(TWO_GROUPS, _programs(4, 4, seed=21)),
             _telling(TWO_GROUPS, _programs(4, 4, seed=21, layout="heads first")),
             _telling(ALONE, _programs(4, 4, 4, seed=1, layout="interleaved")),
+            _telling(ALONE, _programs(4, 4, 4, seed=1, layout="transposed")),
             _plain(ONE_GROUP, _programs(3, 4, seed=9)),
             _telling(ALONE, _programs(4, seed=7), _programs(4, seed=13, kind="high")),
             _telling(ALONE, _programs(4, seed=7), _programs(6, seed=15, kind="rising")),
