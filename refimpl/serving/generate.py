@@ -29,7 +29,11 @@ def add_generate_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `generate`, under vLLM's names where vLLM has them."""
     add = parser.add_argument
     add("prompts", nargs="+", metavar="PROMPT", help="one or more, answered at once")
-    add("--model", default="smollm2-135m", help="a name, a GGUF file, or a folder in the hub's format")
+    add(
+        "--model",
+        default="smollm2-135m",
+        help="smollm2-135m, random-tiny, a GGUF file, or a folder in the hub's format",
+    )
     add("--dtype", default="auto", help="auto (float32), float32, float16 or bfloat16")
     add("--device", default="cpu", help="where the model runs: cpu or cuda (default: cpu)")
     add("--raw", action="store_true", help="take prompts as they are, without the chat template")

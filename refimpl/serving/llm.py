@@ -27,7 +27,8 @@ class LLM:
     """A model and an engine, for prompts that are all there at once.
 
     Args:
-        model: "smollm2-135m", the path of a GGUF file, or of a folder in the hub's format.
+        model: "smollm2-135m", the path of a GGUF file, or of a folder in the hub's format; "random-tiny" is made in
+            memory and knows nothing.
         dtype: "auto" (float32), "float32", "float16" or "bfloat16".
         device: "cpu" or "cuda".
         block_size: tokens a block.
