@@ -366,7 +366,7 @@ class _BlocksWorld(_StateWorld):
 
     def any_call(self, rng: random.Random) -> Operation:
         size = self.setup["block_size"]
-        context_len = rng.choice((0, 1, size, 2 * size, 2 * size + 1, rng.randint(1, 4 * size)))
+        context_len = rng.choice((0, 1, size, 2 * size, 2 * size + 1, 12 * size, rng.randint(1, 4 * size)))
         return (
             "attend_in_blocks",
             context_len,
@@ -560,7 +560,7 @@ class _MergeWorld(_BatchWorld):
         )
 
     def any_call(self, rng: random.Random) -> Operation:
-        lengths, part = self.some_lengths(rng), rng.choice((1, 2, 3, 5, None))
+        lengths, part = rng.choice((self.some_lengths(rng), (24,))), rng.choice((1, 2, 3, 4, None))
         kind, scale = rng.choice(KINDS), rng.choice(SCALES)
         return "paged_attention", lengths, kind, scale, part, rng.randrange(SEEDS), rng.choice(LAYOUTS)
 
@@ -605,7 +605,7 @@ class _MergeWorld(_BatchWorld):
 
         parts = -(-max(lengths) // size) if size else 0
         self.compare(got, paged, property_of, thoughts, parts=counted(parts, "part"), part=size)
-        if part is not None and len(lengths) == 1 and lengths[0] >= 6 * part and lengths[0] >= 24:
+        if part is not None and len(lengths) == 1 and lengths[0] >= 24 and 2 < part <= lengths[0] // 6:
             self.log.hold(
                 SPLIT,
                 row.length <= lengths[0] // 2,
@@ -640,8 +640,11 @@ class _KernelWorld(_BatchWorld):
     def any_call(self, rng: random.Random) -> Operation:
         size = self.setup["block_size"]
         lengths = rng.choice(((size,), (size + 1,), (2 * size,), (2 * size - 1,), (0, 1)))
+        seed = rng.randrange(SEEDS)
+        if rng.random() < 0.5:
+            return _programs(*lengths, seed=seed)
         kind, scale = rng.choice(KINDS), rng.choice(SCALES)
-        return "decode_kernel", lengths, kind, scale, rng.randrange(SEEDS), rng.choice(LAYOUTS)
+        return _programs(*lengths, seed=seed, kind=kind, scale=scale, layout=rng.choice(LAYOUTS))
 
     def ask(self, *arguments: Any) -> None:
         import torch

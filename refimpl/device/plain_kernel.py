@@ -234,6 +234,10 @@ def _for_the_interpreter(kernel: Kernel) -> Kernel:
 @functools.lru_cache(maxsize=32)
 def _rewritten(code: types.CodeType) -> types.CodeType:
     """Code in which whatever is assigned becomes a tensor of Triton's."""
+    if code.co_freevars:
+        raise TypeError(
+            f"a kernel knows the names of its notebook, and none of a function around it: {code.co_freevars}"
+        )
     function: types.FunctionType = interpreter.InterpretedFunction(types.FunctionType(code, {})).rewrite()
     return function.__code__
 

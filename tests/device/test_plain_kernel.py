@@ -75,6 +75,20 @@ def test_a_kernel_that_leaves_its_tensors_is_stopped_and_told(old):
         assert torch.equal(tensor.nan_to_num(), was.nan_to_num())
 
 
+def test_an_address_that_is_no_tensors_is_told_too():
+    batch = batch_of([9])
+    kernel = changed("tl.load(key_cache + elements", "tl.load((elements * 0 + 8).to(tl.pointer_type(tl.float32))")
+    with pytest.raises(IndexError, match="the kernel reads at an address that is no tensor's"):
+        run_kernel(kernel, *batch.arguments())
+
+
+@pytest.mark.parametrize("operation", ["tl.atomic_add(output + dims, q)", "tl.atomic_cas(output + dims, q, q)"])
+def test_an_atomic_operation_ends_in_a_sentence(operation):
+    kernel = changed("    largest = float", f"    {operation}\n    largest = float")
+    with pytest.raises(TypeError, match="a decode kernel needs no atomic operation"):
+        run_kernel(kernel, *batch_of([9]).arguments())
+
+
 def test_a_lane_that_a_mask_shuts_holds_anything():
     batch = batch_of([9])
     masked = "tl.load(value_cache + elements, mask=is_token[:, None]"
