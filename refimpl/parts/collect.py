@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.block_manager import BlockSpaceManager
-from refimpl.checks import CheckResult, steps
+from refimpl.checks import CheckResult
 from refimpl.checks.engine import examine
 from refimpl.checks.step import Step
 from refimpl.parts.parts import Parts, Row
-from refimpl.work import Notebook, NoWork, notebooks
+from refimpl.work import Notebook, NoWork, chapter_steps, not_installed, notebooks
 
 MANAGER, FUNCTIONS = "manager", "functions"  # fields of Parts that several rows share
 
@@ -29,6 +29,11 @@ class Kind:
     steps: tuple[str, ...]  # ids, or the beginnings of ids
     field: str
     name: str
+
+    @property
+    def chapter(self) -> str:
+        """Its number."""
+        return self.steps[0].partition("-")[0]
 
 
 KINDS = (
@@ -83,25 +88,27 @@ def collect(folder: Path | str = "my_work", *, show: bool = True) -> Parts:
 
 def _row(kind: Kind, found: dict[str, Notebook], folder: Path | str) -> tuple[Row, Any]:
     """What the table says of a part before parts are joined, and the learner's class or function where it passes."""
-    wanted = _steps(kind)
-    number = kind.steps[0].partition("-")[0]
-    points = sum(step.points for step in wanted)
-    notebook = found.get(number)
+    try:
+        wanted = _steps(kind)
+    except ModuleNotFoundError as error:
+        return Row(kind.part, False, 0.0, 0, "", not_installed(str(error.name))), None
+    row = Row(kind.part, False, 0.0, sum(step.points for step in wanted), "", "")
+    notebook = found.get(kind.chapter)
     if notebook is None:
-        return Row(kind.part, False, 0.0, points, "", f"no notebook of chapter {number} in {folder}"), None
+        return dataclasses.replace(row, why=f"no notebook of chapter {kind.chapter} in {folder}"), None
     results = [notebook.result(step) for step in wanted]
     earned, where = sum(result.points for result in results), f"{notebook.path.name}, {notebook.saved:%Y-%m-%d %H:%M}"
-    failed = _first_failed(results)
-    subject = notebook.names.get(kind.name)
-    if failed is None and subject is None:
-        return Row(kind.part, False, earned, points, where, f"the notebook defines no {kind.name}"), None
+    row = dataclasses.replace(row, points=earned, where=where)
+    failed, subject = _first_failed(results), notebook.names.get(kind.name)
     if failed is not None:
-        return Row(kind.part, False, earned, points, where, f"{failed.exercise_id} is {failed.outcome}"), None
-    return Row(kind.part, True, earned, points, where, ""), subject
+        return dataclasses.replace(row, why=f"{failed.exercise_id} is {failed.outcome}"), None
+    if subject is None:
+        return dataclasses.replace(row, why=f"the notebook defines no {kind.name}"), None
+    return dataclasses.replace(row, is_yours=True), subject
 
 
 def _steps(kind: Kind) -> list[Step]:
-    return [step for step in steps().values() if step.exercise_id.startswith(kind.steps)]
+    return [step for step in chapter_steps(kind.chapter) if step.exercise_id.startswith(kind.steps)]
 
 
 def _first_failed(results: Iterable[CheckResult]) -> CheckResult | None:
@@ -145,7 +152,8 @@ def _joined_manager(rows: list[Row], subjects: Sequence[Any]) -> tuple[list[Row]
 
 
 def _manager_steps() -> list[Step]:
-    return [step for step in steps().values() if step.subject == "BlockSpaceManager"]
+    chapters = dict.fromkeys(kind.chapter for kind in KINDS if kind.field == MANAGER)
+    return [step for number in chapters for step in chapter_steps(number) if step.subject == "BlockSpaceManager"]
 
 
 def _passes(subject: Any, wanted: Iterable[Step]) -> CheckResult | None:

@@ -7,6 +7,7 @@ import builtins
 import inspect
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import nbformat
@@ -14,7 +15,7 @@ import pytest
 from engines import Alone, add, engine_of, record_steps, run, workload
 
 import refimpl
-from refimpl import CacheConfig, SchedulerConfig, exercise, proof
+from refimpl import CacheConfig, SchedulerConfig, exercise, proof, work
 from refimpl.checks import steps
 from refimpl.cli import main
 from refimpl.parts import PartError, Parts, collect
@@ -288,3 +289,16 @@ def test_generate_says_which_part_failed(tiny_folder: Path, chapter_3: Path, cap
 def test_generate_wants_the_folder_that_it_was_given(tiny_folder: Path, tmp_path: Path, capsys) -> None:
     assert generate(tiny_folder, tmp_path / "no such") == 2
     assert "generate: there is no folder" in capsys.readouterr().err
+
+
+def test_a_chapter_whose_checks_cannot_run_here_is_refimpls(chapter_3: Path, monkeypatch) -> None:
+    def missing(number: str) -> list:
+        if number == "09":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        return chapter_steps(number)
+
+    chapter_steps = work.chapter_steps
+    monkeypatch.setattr(sys.modules["refimpl.parts.collect"], "chapter_steps", missing)
+    rows = {row.part: row for row in collect(chapter_3, show=False).rows}
+    assert rows["uncached allocator"].is_yours
+    assert rows["write"].why.startswith("This needs torch, which is not installed here")
