@@ -53,7 +53,7 @@ SEEN = {  # what is compared -> its property, and its name for the learner; in t
     "aborted": (ENDED, "outputs.aborted_seq_groups"),
     "waiting": (QUEUES, "scheduler.waiting"),
     "running": (QUEUES, "scheduler.running"),
-    "swapped": (QUEUES, "scheduler.swapped"),
+    "swapped": (QUEUES, "scheduler.swapped, sorted,"),  # its order is looked at by nobody
     "chunks": (CHARGED, "the list of their token_chunk_size"),
     "num_batched_tokens": (CHARGED, "outputs.num_batched_tokens"),
     "statuses": (STATES, "{}.status"),
@@ -358,6 +358,7 @@ class _SchedulerWorld(World):
         except NotImplementedError:
             raise
         except Exception as error:
+            self.log.broken |= {WHO, QUEUES}  # nobody runs in a step that was not decided, and a victim is nowhere
             self.script.append(("step", {"error": type(error).__name__}, {}))
             name = self._name()
             if name is None:  # then the learner is shown the line that raised it
@@ -386,7 +387,7 @@ class _SchedulerWorld(World):
             "aborted": [self._called(group) for group in outputs.aborted_seq_groups],
             "waiting": [self._called(group) for group in self.scheduler.waiting],
             "running": [self._called(group) for group in self.scheduler.running],
-            "swapped": [self._called(group) for group in self.scheduler.swapped],
+            "swapped": sorted(self._called(group) for group in self.scheduler.swapped),
             "statuses": {label: seq.status for label, seq in members.items()},
             "lengths": {label: seq.get_len() for label, seq in members.items()},
             "computed": {label: seq.num_computed_tokens for label, seq in members.items() if not seq.is_finished()},
@@ -564,6 +565,22 @@ class _NeverIsLater(SchedulerAccount):
     def answer_to_prompt(self, request: Request) -> AllocStatus:
         answer = super().answer_to_prompt(request)
         return AllocStatus.LATER if answer is AllocStatus.NEVER else answer
+
+
+class _WaitsForBlocksFirst(SchedulerAccount):
+    def answer_to_prompt(self, request: Request) -> AllocStatus:
+        blocks = self.blocks.answer(self.blocks.required(len(request.of(WAITING)[0].tokens)))
+        return blocks if blocks is AllocStatus.LATER else super().answer_to_prompt(request)
+
+
+class _WaitsForTheStepFirst(SchedulerAccount):
+    def answer_to_prompt(self, request: Request) -> AllocStatus:
+        return super().answer_to_prompt(request) if self.prompt_fits(request) else AllocStatus.LATER
+
+
+class _WaitsForBothFirst(_WaitsForBlocksFirst):
+    def answer_to_prompt(self, request: Request) -> AllocStatus:
+        return super().answer_to_prompt(request) if self.prompt_fits(request) else AllocStatus.LATER
 
 
 class _IgnoredStays(SchedulerAccount):
@@ -747,6 +764,16 @@ class _OneTokenForAll(SchedulerAccount):
         return 1
 
 
+class _SequencesChargedAgain(SchedulerAccount):
+    def decode_seqs(self, request: Request) -> int:
+        return len(request.of(RUNNING))
+
+
+class _RequestsChargedAgain(SchedulerAccount):
+    def decode_seqs(self, request: Request) -> int:
+        return request.most
+
+
 class _FirstGrows(SchedulerAccount):
     def growing(self, request: Request) -> list[Member]:
         return request.of(RUNNING)[:1]
@@ -766,6 +793,11 @@ class _LastGroupsCopies(SchedulerAccount):
 class _QueueOrder(SchedulerAccount):
     def decode_order(self) -> list[Request]:
         return list(self.running)
+
+
+class _NewestGrowsFirst(SchedulerAccount):
+    def decode_order(self) -> list[Request]:
+        return super().decode_order()[::-1]
 
 
 class _RecomputeKeepsBlocks(SchedulerAccount):
@@ -842,6 +874,14 @@ class _StaysRunning(SchedulerAccount):
     def set_status(self, request: Request, before: SequenceStatus, after: SequenceStatus) -> None:
         if before is not RUNNING:
             super().set_status(request, before, after)
+
+
+class _StatusFirst(SchedulerAccount):
+    """The block manager then finds nothing to move."""
+
+    def move_out(self, request: Request) -> None:
+        self.set_status(request, RUNNING, SWAPPED)
+        super().move_out(request)
 
 
 class _FallsBack(SchedulerAccount):
@@ -950,6 +990,47 @@ class _BackNothingCharged(SchedulerAccount):
             super().charge(num_tokens, num_seqs)
 
 
+class _BackSeqsNotCharged(SchedulerAccount):
+    def charge(self, num_tokens: int, num_seqs: int) -> None:
+        super().charge(num_tokens, 0 if 3 in self.now.phases else num_seqs)
+
+
+class _BackCountedTooLate(SchedulerAccount):
+    def charge(self, num_tokens: int, num_seqs: int) -> None:
+        super().charge(0 if 3 in self.now.phases else num_tokens, num_seqs)
+
+
+class _BackSeqsThatAreThere(SchedulerAccount):
+    def back_seqs(self, request: Request) -> int:
+        return len(request.of(SWAPPED))
+
+
+class _CopiesNotLookedAt(SchedulerAccount):
+    def copies_safe(self) -> bool:
+        return True
+
+
+class _CopiesLookedAtOnce(_CopiesNotLookedAt):
+    def come_back(self) -> None:
+        if SchedulerAccount.copies_safe(self):
+            super().come_back()
+
+
+class _CopiesLookedAtLast(SchedulerAccount):
+    def copies_safe(self) -> bool:
+        return not self.now.swapped_in or super().copies_safe()
+
+
+class _CopiesBeforeNever(SchedulerAccount):
+    def answer_to_swapped(self, request: Request) -> AllocStatus:
+        return super().answer_to_swapped(request) if self.copies_safe() else AllocStatus.LATER
+
+
+class _BudgetBeforeNever(SchedulerAccount):
+    def answer_to_swapped(self, request: Request) -> AllocStatus:
+        return super().answer_to_swapped(request) if self.has_room_back(request) else AllocStatus.LATER
+
+
 class _StaysSwapped(SchedulerAccount):
     def set_status(self, request: Request, before: SequenceStatus, after: SequenceStatus) -> None:
         if before is not SWAPPED:
@@ -992,6 +1073,11 @@ class _GroupsCharged(SchedulerAccount):
         return len(self.running)
 
 
+class _UnfinishedCharged(SchedulerAccount):
+    def running_seqs(self) -> int:
+        return sum(len(request.unfinished) for request in self.running)
+
+
 class _MixedStep(SchedulerAccount):
     def all_phases(self) -> None:
         if not self.swapped:
@@ -1008,6 +1094,16 @@ class _BackAfterAll(SchedulerAccount):
         if not self.now.scheduled:
             self.decode()
             self.come_back()
+
+
+class _BackAfterPreemption(SchedulerAccount):
+    def all_phases(self) -> None:
+        if not self.swapped:
+            self.prefill()
+        if not self.now.scheduled:
+            self.decode()
+            if not self.now.aborted:
+                self.come_back()
 
 
 class _BackAfterAbort(SchedulerAccount):
@@ -1126,16 +1222,32 @@ PREEMPT_EXAMPLES = (
 )
 SWAPPED_EXAMPLES = (
     _history(sizes(4, 4, 8, mode="swap"), "add a 8 1 0 0", "add b 8 1 0 0", STEP, STEP, "abort a", STEP),
-    _history(sizes(4, 4, 8), "add a 7 2 0 0", STEP, STEP, STEP),
-    _history(sizes(4, 5, 8, percent=20), "add a 7 2 0 0", STEP, STEP, STEP),
+    _history(sizes(4, 4, 8), "add a 7 2 0 0", STEP, STEP, STEP, STEP),
+    _history(sizes(4, 5, 8, percent=20), "add a 7 2 0 0", STEP, STEP, STEP, STEP, STEP),
     _history(sizes(4, 4, 8), "add a 4 1 0 0", "add b 6 2 0 0", STEP, STEP, STEP),
     _history(sizes(4, 5, 8, mode="swap"), "add a 4 1 0 0", "add b 12 1 0 0", "add c 4 1 0 0", STEP, STEP, STEP),
     _history(sizes(4, 6, 8), "add a 16 1 0 0", "add b 7 2 0 0", STEP, STEP, "abort a", STEP),
     _history(sizes(4, 3, 2, mode="swap"), "add a 3 3 0 0", "add b 3 1 0 0", "add c 3 1 0 0", STEP, STEP, STEP),
     _history(sizes(4, 2, 8, mode="swap"), "add a 4 1 0 0", "add b 4 1 0 0", STEP, STEP, "end a 0", STEP),
-    _history(  # b and c come back in one step, and what b copies is what c would be given
-        sizes(2, 5, 3, caching=True, max_seqs=8),
-        *("add a 2 3 0 0", "add b 1 3 1 0", "add c 3 2 1 0", "schedule 1", "schedule 1", STEP, STEP),
+    _history(  # b and c would come back in one step, and c would be given what b copies
+        sizes(3, 6, 8, caching=True, mode="swap"),
+        *("add a 1 3 0 0", "add b 8 2 1 0", "add c 1 1 2 0", "schedule 1", "schedule 1", STEP),
+    ),
+    _history(  # b would be given what a copies
+        sizes(3, 5, 8, caching=True, mode="swap"),
+        *("add a 1 2 0 0", "add b 9 1 1 0", "schedule 1", "schedule 1", "fork a 0", STEP),
+    ),
+    _history(  # so it would here, but it can never come back
+        sizes(2, 4, 8, caching=True),
+        *("add a 2 1 0 0", "add b 6 2 1 0", STEP, STEP, "fork a 0", STEP),
+    ),
+    _history(  # b can never come back, and the step would have no room for it
+        sizes(4, 4, 8, max_seqs=3),
+        *("add a 2 1 0 0", "add b 9 2 0 0", STEP, "fork a 0", STEP, STEP),
+    ),
+    _history(  # b is one sequence and is charged the two that it is going to be
+        sizes(3, 4, 8, caching=True, mode="swap", max_seqs=3),
+        *("add a 1 1 0 0", "add b 6 2 1 0", "schedule 2", "fork a 0", "schedule 1", STEP),
     ),
     _history(  # c is one sequence and is charged the two that it is going to be
         sizes(4, 6, 8, mode="swap", max_seqs=4),
@@ -1153,7 +1265,9 @@ SCHEDULE_EXAMPLES = (
     _history(sizes(4, 5, 8), "add a 4 1 0 0", "add b 6 3 0 0", STEP, STEP, "add c 1 1 0 0", STEP),
     _history(sizes(4, 8, max_seqs=2), "add a 4 1 0 0", "add b 4 1 0 0", STEP, "add c 1 1 0 0", STEP),
     _history(sizes(4, 8, max_seqs=3), "add a 4 2 0 0", STEP, "add b 4 2 0 0", STEP),
+    _history(sizes(4, 8, max_seqs=2), "add a 4 2 0 0", "schedule 2", "add b 1 1 0 0", STEP),
     _history(sizes(4, 6, 12, mode="swap"), "add a 8 1 0 0", "add b 8 1 0 0", "add c 8 1 0 0", STEP, STEP, STEP),
+    _history(sizes(4, 2, 2, mode="swap"), "add a 8 1 0 0", STEP, STEP),
     _history(sizes(4, 6, 2, mode="swap"), "add a 8 1 0 0", "add b 8 1 0 0", "add c 8 1 0 0", STEP, STEP, STEP),
     _history(sizes(4, 4, 8, mode="swap"), "add a 8 1 0 0", "add b 8 1 0 0", STEP, STEP, "abort a", STEP),
     _history(sizes(4, 8, max_seqs=4, max_len=8, max_tokens=12), "add a 8 1 0 0", "add b 4 1 0 0", STEP),
@@ -1169,6 +1283,9 @@ class _PrefillsWorld(_SchedulerWorld):
         ("overtaking", _OvertakesBoth),
         ("later-is-never", _LaterIsNever),
         ("never-is-later", _NeverIsLater),
+        ("waits-before-never", _WaitsForBlocksFirst),
+        ("waits-before-never", _WaitsForTheStepFirst),
+        ("waits-before-never", _WaitsForBothFirst),
         ("ignored-keeps-its-place", _IgnoredStays),
         ("ignored-keeps-its-place", _IgnoredStaysAndStops),
         ("ignoring-ends-the-step", _IgnoringEndsTheStep),
@@ -1206,10 +1323,13 @@ class _RunningWorld(_SchedulerWorld):
         ("length-charged", _LengthSaid),
         ("length-charged", _LengthOfAllSaid),
         ("one-token-for-all", _OneTokenForAll),
+        ("charged-twice", _SequencesChargedAgain),
+        ("charged-twice", _RequestsChargedAgain),
         ("first-sequence-only", _FirstGrows),
         ("copies-overwritten", _LastCopies),
         ("copies-overwritten", _LastGroupsCopies),
         ("order-of-arrival-ignored", _QueueOrder),
+        ("order-of-arrival-ignored", _NewestGrowsFirst),
     )
 
 
@@ -1231,6 +1351,7 @@ class _PreemptWorld(_SchedulerWorld):
         ("mode-ignored", _ModeIgnoredForMost),
         ("unforked-prompt-is-one", _UnforkedIsOne),
         ("status-not-changed", _StaysRunning),
+        ("status-before-blocks", _StatusFirst),
         ("recomputed-for-want-of-room", _FallsBack),
         ("abort-counted", _AbortCounted),
         ("aborted-keeps-blocks", _AbortKeepsBlocks),
@@ -1255,7 +1376,15 @@ class _SwappedWorld(_SchedulerWorld):
         ("length-charged", _BackLengthCharged),
         ("length-charged", _BackLengthSaid),
         ("one-token-for-all", _BackOneToken),
+        ("one-token-for-all", _BackCountedTooLate),
         ("nothing-charged", _BackNothingCharged),
+        ("nothing-charged", _BackSeqsNotCharged),
+        ("one-sequence-charged", _BackSeqsThatAreThere),
+        ("copy-overwritten", _CopiesNotLookedAt),
+        ("copy-overwritten", _CopiesLookedAtOnce),
+        ("copy-overwritten", _CopiesLookedAtLast),
+        ("waits-before-never", _CopiesBeforeNever),
+        ("waits-before-never", _BudgetBeforeNever),
         ("stays-swapped", _StaysSwapped),
         ("newest-first", _NewestComesBack),
         ("one-at-a-time", _OneComesBack),
@@ -1270,8 +1399,10 @@ class _ScheduleWorld(_SchedulerWorld):
         ("prompts-beside-the-swapped", _PrefillBeside),
         ("running-not-charged", _RunningNotCharged),
         ("requests-charged", _GroupsCharged),
+        ("unforked-prompt-is-one", _UnfinishedCharged),
         ("prompts-and-decodes-mixed", _MixedStep),
         ("back-after-preemption", _BackAfterAll),
+        ("back-after-preemption", _BackAfterPreemption),
         ("back-after-abort", _BackAfterAbort),
         ("decode-first", _DecodeFirst),
         ("swapped-before-running", _BackFirst),
@@ -1322,6 +1453,8 @@ STEPS = (
             "where it is, at the head of the queue, and only NEVER ends it.",
             "never-is-later": "A prompt that could not run even alone must not wait, since everybody behind it would "
             "wait with it, for ever: end it, report it, and go on with the next.",
+            "waits-before-never": "Who could not run even alone is ended whatever the step has left: ask `_why_never` "
+            "before anything that makes a request wait, or it waits, and everybody behind it with it.",
             "ignored-keeps-its-place": "A request that is ignored has ended, so it leaves the queue: take it off the "
             "head before you go on to the next one.",
             "ignoring-ends-the-step": "An ignored request takes nothing of the step, so those behind it need not wait "
@@ -1369,6 +1502,8 @@ STEPS = (
             "before it lie in the cache.",
             "one-token-for-all": "Each RUNNING sequence of a request computes a token of its own, so the step is "
             "charged as many tokens as there are RUNNING sequences.",
+            "charged-twice": "Running sequences have taken their part of `max_num_seqs` before the step began: a "
+            "decode is charged its tokens, and no sequence a second time.",
             "first-sequence-only": "Every RUNNING sequence of a request has a newest token, and each needs a slot for "
             "it: call `append_slots` for all of them.",
             "copies-overwritten": "Each call of `append_slots` may have something to copy: extend the list in the "
@@ -1400,6 +1535,8 @@ STEPS = (
             "configuration says recompute, a group of which several may run is swapped.",
             "status-not-changed": "Once its blocks have moved, a sequence is SWAPPED: by this status it is counted and "
             "found when it comes back.",
+            "status-before-blocks": "`swap_out` moves the blocks of RUNNING sequences, so it comes before the change "
+            "of status: who is SWAPPED already is not looked at, and keeps its blocks on the GPU.",
             "recomputed-for-want-of-room": "A request that is to be swapped and finds no room on the CPU cannot be "
             "saved: it is aborted and reported, and everybody else runs on.",
             "abort-counted": "`preempted` counts requests that made room and will go on: one that was aborted will "
@@ -1437,6 +1574,12 @@ STEPS = (
             "many tokens as there are of them: count them before their status changes.",
             "nothing-charged": "Who comes back computes in this step, so it is charged: add its tokens and its "
             "sequences to the budget.",
+            "one-sequence-charged": "Who comes back is charged the sequences that may run of it, which "
+            "`get_max_num_running_seqs()` knows: a prompt that was swapped out before its fork is to be several.",
+            "copy-overwritten": "Swaps are carried out before copies: ask `_copies_read_free_blocks` before each "
+            "request that comes back, or it may be given a block that a copy is still to read.",
+            "waits-before-never": "Who can never come back is ended whatever else happens in this step: ask for NEVER "
+            "before anything that makes a request wait, the budget and the copies included.",
             "stays-swapped": "Once its blocks are back a sequence is RUNNING: `_append_slots` and the worker look for "
             "that status, and pass over it otherwise.",
             "newest-first": "The oldest comes back first: sort by `arrival_time`, and take from the head.",
@@ -1458,6 +1601,8 @@ STEPS = (
             "the first prompt is measured, or more run than a step may hold.",
             "requests-charged": "`max_num_seqs` counts sequences: each running request is charged what "
             "`get_max_num_running_seqs()` says, not 1.",
+            "unforked-prompt-is-one": "A running request is charged what it is going to be: "
+            "`get_max_num_running_seqs()` counts a prompt that has not been forked yet as all its sequences.",
             "prompts-and-decodes-mixed": "A step is prompts or decodes and never both: when a prompt was scheduled, "
             "the running ones wait for the next step.",
             "back-after-preemption": "Where somebody has just made room there is none to give away: in a step that "

@@ -311,7 +311,7 @@ class SchedulerAccount:
             if self.make_room(request, queue):
                 self.append_slots(request)
                 self.running.append(request)
-                self.charge(self.decode_tokens(request), 0)
+                self.charge(self.decode_tokens(request), self.decode_seqs(request))
                 self.now.scheduled.append((request, self.decode_chunk(request)))
         self.put_back()
 
@@ -322,6 +322,10 @@ class SchedulerAccount:
     def decode_tokens(self, request: Request) -> int:
         """Tokens that a decode of it is charged."""
         return len(request.of(RUNNING))
+
+    def decode_seqs(self, request: Request) -> int:
+        """Sequences that a decode of it is charged, which were charged before the step."""
+        return 0
 
     def decode_chunk(self, request: Request) -> int:
         """What a decode says of itself."""
@@ -424,7 +428,7 @@ class SchedulerAccount:
             answer = self.answer_to_swapped(request)
             if answer is AllocStatus.NEVER:
                 self.ignore_swapped(request)
-            elif answer is AllocStatus.OK and self.fits(self.back_tokens(request), request.most) and self.copies_safe():
+            elif answer is AllocStatus.OK and self.has_room_back(request) and self.copies_safe():
                 self.bring_back(request)
             elif self.stops_at_swapped(request):
                 break
@@ -441,6 +445,14 @@ class SchedulerAccount:
         """Whether it may come back, as far as memory goes."""
         distinct = self.blocks.distinct([member.seq_id for member in request.unfinished])
         return self.blocks.answer(len(distinct) + len(request.of(SWAPPED)))
+
+    def has_room_back(self, request: Request) -> bool:
+        """Whether the step has room for it."""
+        return self.fits(self.back_tokens(request), self.back_seqs(request))
+
+    def back_seqs(self, request: Request) -> int:
+        """Sequences that it is charged in the step in which it comes back."""
+        return request.most
 
     def back_tokens(self, request: Request) -> int:
         """Tokens that it is charged in the step in which it comes back."""
@@ -460,7 +472,7 @@ class SchedulerAccount:
 
     def bring_back(self, request: Request) -> None:
         """Its blocks come back, and it goes on at once."""
-        num_tokens, num_seqs = self.back_tokens(request), request.most
+        num_tokens, num_seqs = self.back_tokens(request), self.back_seqs(request)
         pairs = self.blocks.swap([member.seq_id for member in request.of(SWAPPED)], Device.GPU)
         if pairs is None:
             raise Refused("ValueError")
@@ -500,7 +512,7 @@ class SchedulerAccount:
             "aborted": _names(now.aborted),
             "waiting": _names(self.waiting),
             "running": _names(self.running),
-            "swapped": _names(self.swapped),
+            "swapped": sorted(_names(self.swapped)),
             "statuses": {label: member.status for label, member in members.items()},
             "lengths": {label: len(member.tokens) for label, member in members.items()},
             "computed": {label: member.computed for label, member in members.items() if not member.has_ended},

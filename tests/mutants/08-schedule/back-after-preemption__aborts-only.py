@@ -1,0 +1,19 @@
+"""Only an abort shows that there is no room."""
+
+from refimpl import SchedulerOutputs, SchedulingBudget
+
+
+def _schedule(self, now):
+    config = self.scheduler_config
+    outputs = SchedulerOutputs()
+    budget = SchedulingBudget(config.max_num_batched_tokens, config.max_num_seqs)
+    for seq_group in self.running:
+        budget.num_curr_seqs += seq_group.get_max_num_running_seqs()
+    if not self.swapped:
+        self._schedule_prefills(budget, outputs)
+    if not outputs.scheduled_seq_groups:
+        self._schedule_running(budget, outputs, now)
+        if not outputs.aborted_seq_groups:
+            self._schedule_swapped(budget, outputs)
+    outputs.num_batched_tokens = budget.num_batched_tokens
+    return outputs
