@@ -892,6 +892,7 @@ class _SizesWorld(World):
             yield "cost", lengths, slot, 0, self.rng.choice(SIZES)
             yield "pick", lengths, slot, block, tuple(self.rng.sample(SIZES, self.rng.randint(1, 6)))
             yield "pick", full, slot, 0, tuple(self.rng.sample((1, 4, 8, 16, 128), 4))
+        yield "pick", lengths, slot, block, ()
 
     def possible(self, operation: Operation) -> bool:
         return True
