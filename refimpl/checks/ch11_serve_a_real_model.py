@@ -656,10 +656,13 @@ class _StepWorld(EngineWorld):
         for request in self.requests:
             if request.is_finished:
                 error = self.engine.errors.get(request.group.request_id)
-                right = isinstance(error, str) and bool(error) if request.given_up else error is None
-                should = f"`engine.errors` should {'say why' if request.given_up else 'not name'} {request.name}"
+                why = self._why(request.group)
+                right = _says(error, why) if request.given_up else error is None
+                says_why = f"say why {request.name} was given up, {show(why)}"
+                should = f"`engine.errors` should {says_why if request.given_up else f'not name {request.name}'}"
                 but = f"it says {show(error)}"
-                fault = "no-reason" if request.given_up else "reason-for-all"
+                fault = None if isinstance(error, str) and error else "no-reason"
+                fault = fault if request.given_up else "reason-for-all"
                 self.log.hold(WHY, right, should, but, fault, group=request.name)
 
 
@@ -671,6 +674,11 @@ _WRONG_ORDERS = (
     ("copy", "swap_in", "copied-before-swap-in"),
     ("swap_out", "swap_in", "swapped-out-first"),
 )
+
+
+def _says(error: Any, why: str) -> bool:
+    """Whether what the learner wrote down gives the scheduler's reason."""
+    return isinstance(error, str) and bool(error) and why in error
 
 
 def _same(given: list[Any], wanted: list[Any]) -> bool:
@@ -758,22 +766,35 @@ class _GenerateWorld(EngineWorld):
         prompts, params = [list(prompt) for _, prompt, _ in self.asked], [each for _, _, each in self.asked]
         steps, arrivals = len(self.scheduler.steps), len(self.scheduler.arrivals)
         got = self.log.call(line, self.engine.generate, prompts, params, raises=(Idle, "goes-on-for-ever"))
-        groups = [self._group_of(each, arrivals) for each in params]
+        groups, strangers = self._groups(arrivals)
         given_up = self._given_up(steps)
         arrived = self.scheduler.arrivals[arrivals:]
+        if isinstance(got, Iterator):
+            should = f"there should be {counted(len(names), 'Answer')} in a list"
+            self.log.hold(ONE_ANSWER_EACH, False, should, f"it returned a {type(got).__name__}")
         late = counted(sum(number > steps for _, number in arrived), "request")
         in_time = sum(number == steps for _, number in arrived)
         should, but = "all requests should be queued before the first step", f"{in_time} of {len(names)} were"
         fault = "one-after-another" if len(arrived) > in_time else None
         self.log.hold(TOGETHER, in_time == len(names), should, but, fault, late=late)
+        for (name, prompt, _), group in zip(self.asked, groups, strict=True):
+            fault = "parameters-of-another" if prompt in map(_prompt_of, strangers) else None
+            should, but = f"{name} should be queued with params_{name}", "it was not"
+            self.log.hold(ALL_TOKENS, group is not None, should, but, fault, name=name)
         self._check_left(names, groups)
         self._check_answers(got, names, groups, given_up)
         self.asked.clear()
         self.earlier += len(names)
 
-    def _group_of(self, params: SamplingParams, arrivals: int) -> SequenceGroup | None:
-        found = [group for group, _ in self.scheduler.arrivals[arrivals:] if group.sampling_params is params]
-        return found[0] if found else None
+    def _groups(self, arrivals: int) -> tuple[list[SequenceGroup | None], list[SequenceGroup]]:
+        """The group of each prompt that came with its own parameters, and the groups that are left over."""
+        left = [group for group, _ in self.scheduler.arrivals[arrivals:]]
+        found = []
+        for _, prompt, params in self.asked:
+            own = (group for group in left if _prompt_of(group) == prompt and group.sampling_params == params)
+            found.append(next(own, None))
+            left = [group for group in left if group is not found[-1]]
+        return found, left
 
     def _given_up(self, steps: int) -> list[SequenceGroup]:
         outputs = [decided.outputs for decided in self.scheduler.steps[steps:]]
@@ -798,12 +819,14 @@ class _GenerateWorld(EngineWorld):
         fault = "answers-not-returned" if got is None else None
         if lists is not None and sum(lost) and len(lists) == len(names) - sum(lost):
             fault = "given-up-left-out"
-        elif lists is not None and len(lists) > len(names):
-            fault = "earlier-answers-again" if self.earlier else None
+        elif lists == [[answer] for answers in wanted for answer in answers]:
+            fault = "one-answer-a-sequence"
+        elif lists is not None and self.earlier and len(lists) == self.earlier + len(names):
+            fault = "earlier-answers-again"
         right_number = lists is not None and len(lists) == len(names)
         should, but = f"there should be {counted(len(names), 'Answer')} in a list", f"it returned {show(got)}"
         self.log.hold(ONE_ANSWER_EACH, right_number, should, but, fault, **facts)
-        answers = list(zip(names, self.asked, wanted, lists or [], list(got), lost, strict=True))
+        answers = list(zip(names, self.asked, wanted, lists or [], list(got), groups, strict=True))
         found_lists = [
             [each for each in tokens if each] if is_lost else tokens
             for tokens, is_lost in zip(lists or [], lost, strict=False)
@@ -817,7 +840,8 @@ class _GenerateWorld(EngineWorld):
             "order-of-ending",
             **facts,
         )
-        for name, (_, prompt, params), token_ids, tokens, answer, is_lost in answers:
+        for name, (_, prompt, params), token_ids, tokens, answer, group in answers:
+            is_lost = group in given_up
             found = [each for each in tokens if each] if is_lost else tokens
             facts |= {"name": name, "n": params.n, "got": show(found)}
             self.log.hold(
@@ -829,9 +853,12 @@ class _GenerateWorld(EngineWorld):
                 **facts,
             )
             error = answer.error
-            right = isinstance(error, str) and bool(error) if is_lost else error is None
-            should = f"the answer to {name} should {'say why it was given up' if is_lost else 'name no error'}"
-            fault = "no-reason" if is_lost else "reason-for-all"
+            why = self._why(group) if group else ""
+            right = _says(error, why) if is_lost else error is None
+            says_why = f"say why it was given up, {show(why)}"
+            should = f"the answer to {name} should {says_why if is_lost else 'name no error'}"
+            fault = None if isinstance(error, str) and error else "no-reason"
+            fault = fault if is_lost else "reason-for-all"
             self.log.hold(SAYS_WHY, right, should, f"its error is {show(error)}", fault, **facts)
 
     def _wanted(self, asked: tuple[str, list[int], SamplingParams], group: SequenceGroup | None) -> list[list[int]]:
@@ -844,6 +871,10 @@ class _GenerateWorld(EngineWorld):
             return full
         some = [answer[: seq.get_output_len()] for answer, seq in zip(full, group.get_seqs(), strict=False)]
         return [answer for answer in some if answer]
+
+
+def _prompt_of(group: SequenceGroup) -> list[int]:
+    return group.get_seqs()[0].prompt_token_ids
 
 
 def _answers(got: Any) -> list[Any] | None:
@@ -958,8 +989,8 @@ STEPS = (
             "be saved is overwritten.",
             "never-forked": "`{group}` asked for {n} answers: they share the prompt, and when it has been computed the "
             "request is forked into as many sequences.",
-            "one-child-too-many": "The first of {n} answers is the sequence that brought the prompt: fork it "
-            "{children} times, and not {n}.",
+            "one-child-too-many": "The first of {n} answers is the sequence that brought the prompt: only the others "
+            "are forked, {children} here and not {n}.",
             "forked-again": "A request is forked once in its life, behind its prompt: `{group}` has all its {n} "
             "sequences already, and nobody is added when it decodes or one of them is recomputed.",
             "forked-too-late": "Fork before the token joins, for the sequences share the prompt and nothing behind it: "
@@ -1032,8 +1063,12 @@ STEPS = (
             "already, and a scheduler cannot run together what it has not got.",
             "order-of-ending": "Requests end in an order of their own, and whoever asked counts on theirs: the first "
             "answer belongs to the first prompt.",
-            "given-up-left-out": "Of {prompts} each gets an answer, those that were given up as well ({lost}): leave "
-            "one out, and all behind it stand at the wrong place.",
+            "given-up-left-out": "Every prompt gets an answer, one that was given up as well ({lost} here): leave it "
+            "out, and all behind it stand at the wrong place.",
+            "one-answer-a-sequence": "An `Answer` belongs to a prompt, however many sequences its request has: "
+            "a list of {answers} is too long for {prompts}.",
+            "parameters-of-another": "Each prompt has sampling parameters of its own, at the same place in the other "
+            "list: `{name}` was queued without them.",
             "answers-not-returned": "The answers are what the caller is waiting for: yours returned None.",
             "earlier-answers-again": "A call returns the answers to its own prompts, {prompts} here: yours still "
             "brings along those of an earlier call.",

@@ -8,6 +8,7 @@ from typing import Any
 from refimpl.checks.engine_account import EagerScheduler, NotingWorker, RecordingScheduler
 from refimpl.checks.step import Log, Names, Operation, Setup, World, counted
 from refimpl.config import CacheConfig, SchedulerConfig
+from refimpl.sequence import SequenceGroup
 
 MODES = (None, "recompute", "swap")
 
@@ -81,3 +82,8 @@ class EngineWorld(World):
 
     def _prompt(self, num_tokens: int, text: int) -> list[int]:
         return [1000 * (text + 1) + position for position in range(num_tokens)]
+
+    def _why(self, group: SequenceGroup) -> str:
+        """The scheduler's last word on a request: the reason, if it has given it up."""
+        decisions = (each for decided in self.scheduler.steps for each in decided.outputs.decisions)
+        return ([each.reason for each in decisions if each.request_id == group.request_id] or [""])[-1]

@@ -68,7 +68,8 @@ class Engine:
                 for owner in [seq, *self.children(job, seq)]:
                     self.grow(job.group.sampling_params, owner, self.worker.sample(row, job.group, owner))
         for group in (*outputs.ignored_seq_groups, *outputs.aborted_seq_groups):
-            self.errors[group.request_id] = "it was given up: " + outputs.decisions[-1].reason
+            reasons = {decision.request_id: decision.reason for decision in outputs.decisions}
+            self.errors[group.request_id] = "it was given up: " + reasons[group.request_id]
         ended = {job.group for job in self.jobs.values() if job.group.is_finished() and not job.over}
         for group in ended:
             self.jobs[group.request_id].over = True
