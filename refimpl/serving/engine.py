@@ -230,9 +230,9 @@ class LLMEngine:
 
     def _move_blocks(self, outputs: SchedulerOutputs) -> None:
         """Carry out what the block manager has written down, in the order that it counts on."""
-        self.kv_cache.swap_in(_one_source_each(outputs.blocks_to_swap_in))
-        self.kv_cache.swap_out(_one_source_each(outputs.blocks_to_swap_out))
-        self.kv_cache.copy(_one_source_each(outputs.blocks_to_copy))
+        self.kv_cache.swap_in(one_source_each(outputs.blocks_to_swap_in))
+        self.kv_cache.swap_out(one_source_each(outputs.blocks_to_swap_out))
+        self.kv_cache.copy(one_source_each(outputs.blocks_to_copy))
 
     def _compute(self, metadata: SequenceOf[SequenceGroupMetadata]) -> int:
         """One forward pass, one token more for each branch; how many tokens that makes."""
@@ -381,7 +381,7 @@ def _end_of_part(
     return len(seqs)
 
 
-def _one_source_each(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def one_source_each(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """One pair for each destination, the last that names it.
 
     With prefix caching a block may be given to several sequences, because it stands for the same tokens, or be given

@@ -16,11 +16,11 @@ from refimpl.config import CacheConfig
 from refimpl.device.attention import AttentionMetadata
 from refimpl.device.kv_cache import KVCache
 from refimpl.sequence import SamplingParams, Sequence, SequenceGroup
-from refimpl.serving.engine import cache_shape
+from refimpl.serving.engine import cache_shape, one_source_each
 from refimpl.serving.model_runner import StepInput, padded_rows
 from refimpl.serving.plain_engine import NewTokens, Pairs
 from refimpl.serving.sampling import sample
-from refimpl.serving.seam import ReferenceParts
+from refimpl.serving.seam import EngineParts, ReferenceParts
 from refimpl.serving.weights import LoadedModel
 
 
@@ -37,12 +37,12 @@ class Worker:
     """
 
     def __init__(
-        self, model: LoadedModel, cache_config: CacheConfig, parts: ReferenceParts | None = None, *, seed: int = 0
+        self, model: LoadedModel, cache_config: CacheConfig, parts: EngineParts | None = None, *, seed: int = 0
     ) -> None:
         if cache_config.num_gpu_blocks is None or cache_config.num_cpu_blocks is None:
             raise ValueError("cache_config has no num_gpu_blocks and num_cpu_blocks yet, the worker needs both")
         self._network, self._seed = model.network, seed
-        self._parts = parts or ReferenceParts()
+        self._parts: EngineParts = parts or ReferenceParts()
         num_layers, *block_shape = cache_shape(model.network.config, cache_config.block_size, model.network.dtype)
         sizes = num_layers, cache_config.num_gpu_blocks, cache_config.num_cpu_blocks
         self.kv_cache = self._parts.make_kv_cache(*sizes, *block_shape, model.network.device)
@@ -51,15 +51,15 @@ class Worker:
 
     def swap_in(self, pairs: Pairs) -> None:
         """Copy blocks from the CPU pool to the GPU pool: (CPU block, GPU block)."""
-        self.kv_cache.swap_in(_one_source_each(pairs))
+        self.kv_cache.swap_in(one_source_each(pairs))
 
     def swap_out(self, pairs: Pairs) -> None:
         """Copy blocks from the GPU pool to the CPU pool: (GPU block, CPU block)."""
-        self.kv_cache.swap_out(_one_source_each(pairs))
+        self.kv_cache.swap_out(one_source_each(pairs))
 
     def copy(self, pairs: Pairs) -> None:
         """Copy blocks inside the GPU pool: (source, destination)."""
-        self.kv_cache.copy(_one_source_each(pairs))
+        self.kv_cache.copy(one_source_each(pairs))
 
     def forward(self, batch: list[NewTokens]) -> list[Tensor]:
         """Compute the new tokens; for each sequence the logits behind its last token, [vocab_size].
@@ -110,8 +110,3 @@ def _step_input(batch: list[NewTokens], cache: KVCache) -> StepInput:
 
 def _padded(numbers: list[int]) -> Tensor:
     return torch.tensor(numbers + [0] * (padded_rows(len(numbers)) - len(numbers)))
-
-
-def _one_source_each(pairs: Pairs) -> Pairs:
-    """One pair for each destination, the last that names it; with prefix caching a block may be named twice."""
-    return list({destination: (source, destination) for source, destination in pairs}.values())

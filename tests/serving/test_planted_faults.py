@@ -136,7 +136,7 @@ def moves_in_order(*names: str) -> Callable:
         def faulty(self: LLMEngine, outputs: SchedulerOutputs) -> None:
             for name in names:
                 pairs = getattr(outputs, f"blocks_to_{name}")
-                getattr(self.kv_cache, name)(engine_module._one_source_each(pairs))
+                getattr(self.kv_cache, name)(engine_module.one_source_each(pairs))
 
         return faulty
 
@@ -151,7 +151,7 @@ def compute_before(*names: str) -> Callable[[pytest.MonkeyPatch], None]:
 
         def move_the_others(self: LLMEngine, outputs: SchedulerOutputs) -> None:
             for name in ("swap_in", "swap_out", "copy"):
-                pairs = engine_module._one_source_each(getattr(outputs, f"blocks_to_{name}"))
+                pairs = engine_module.one_source_each(getattr(outputs, f"blocks_to_{name}"))
                 if name in names:
                     late.append((name, pairs))
                 else:
@@ -233,7 +233,7 @@ FAULTS = {
         COPY_OF_SWAPPED_IN,
         replace(LLMEngine, "_move_blocks", moves_in_order("copy", "swap_in", "swap_out")),
     ),
-    "first source of a block": (TAKEN_AGAIN, replace(engine_module, "_one_source_each", first_source_counts)),
+    "first source of a block": (TAKEN_AGAIN, replace(engine_module, "one_source_each", first_source_counts)),
     "swap in over what is to be copied": (
         COPY_OF_GIVEN_BACK,
         replace(Scheduler, "_copies_read_free_blocks", lambda _: lambda self, outputs: False),
