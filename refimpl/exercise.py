@@ -29,6 +29,11 @@ class Cell:
     kind: str = "code"  # or "markdown", "raw"
     is_marked: bool = False  # the grader knows it: it has a grade id
 
+    @property
+    def is_run(self) -> bool:
+        """Whether it is code of the learner's or the author's, and no check."""
+        return self.kind == "code" and bool(self.source.strip()) and not self.is_check
+
 
 class CellRaised(Exception):
     """A cell raised; `grade_id` says which, `__cause__` what."""

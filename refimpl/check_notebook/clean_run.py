@@ -1,17 +1,29 @@
-"""The clean run: every cell in order, each step checked where its check stands, and what went wrong in words."""
+"""The clean run: every cell in order, each step checked where its check stands, and what went wrong in words.
+
+A step is judged as if all others were harmless: what takes the kernel down, or cannot be stopped in it, costs its own
+cell or step, and the rest is run again in a new kernel without it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 from refimpl.check_notebook.document import Document, defines, is_answer, upper
-from refimpl.check_notebook.kernel import Error, Kernel, KernelDied, clean_kernel, examined
+from refimpl.check_notebook.kernel import Error, Kernel, KernelDied, clean_kernel
 from refimpl.check_notebook.report import Report, StepReport, nothing_found
 from refimpl.checks import CheckResult
 from refimpl.checks.step import Step
 from refimpl.work import not_installed
+
+RUN_AGAIN = 5.0  # seconds for a cell that has run out of time before
+
+
+class _NewKernel(Exception):
+    """The kernel is gone, or busy for ever; the run begins again, and what is known stays known."""
 
 
 class CleanRun:
@@ -20,16 +32,25 @@ class CleanRun:
     Args:
         document: the notebook.
         timeout: seconds for one cell.
+        kernel: makes a kernel that works in a folder.
+        tell: is given each check's result as soon as it is known.
     """
 
-    def __init__(self, document: Document, timeout: float) -> None:
-        self.document, self.timeout = document, timeout
+    def __init__(
+        self,
+        document: Document,
+        timeout: float,
+        kernel: Callable[[Path, str], AbstractContextManager[Kernel]] = clean_kernel,
+        tell: Callable[[CheckResult], None] = lambda result: None,
+    ) -> None:
+        self.document, self.timeout, self.kernel, self.tell = document, timeout, kernel, tell
         self.places = {step.exercise_id: document.place(step) for step in document.steps}
         self.results: dict[str, CheckResult] = {}
         self.faults: list[str] = list(document.copies())
         self.failed: dict[int, str] = {}  # cell -> what it did
+        self.fatal: set[int] = set()  # cells that took a kernel down, and are not run again
+        self.has_run: set[int] = set()  # cells of which everything has been told
         self.has_raised = False  # and the first such fault is told; those that follow may come of it
-        self.end = ""  # what took the kernel down
 
     def report(self) -> Report:
         """Run everything, and say what was found.
@@ -38,10 +59,12 @@ class CleanRun:
             CannotRun: when no kernel can be had, or it cannot check.
         """
         document = self.document
-        with clean_kernel(document.path.resolve().parent) as kernel:
-            self._run(kernel)
-        if self.end:
-            self.faults.append(self.end)
+        while not self._is_complete():
+            try:
+                with self.kernel(document.path.resolve().parent, document.number) as kernel:
+                    self._run(kernel)
+            except _NewKernel:
+                continue
         strangers = [document.cells[i].grade_id for i in document.strangers()]
         return Report(
             str(document.path),
@@ -53,33 +76,46 @@ class CleanRun:
             ),
         )
 
+    def _is_complete(self) -> bool:
+        return len(self.results) == len(self.document.steps) and self.has_run.issuperset(self._cells())
+
+    def _cells(self) -> list[int]:
+        """The cells to run: code, and no check."""
+        return [
+            i for i, c in enumerate(self.document.cells) if c.kind == "code" and c.source.strip() and not c.is_check
+        ]
+
     def _run(self, kernel: Kernel) -> None:
         step_at = {self.places[step.exercise_id].index: step for step in self.document.steps}
-        for index, cell in enumerate(self.document.cells):
+        cells = set(self._cells())
+        for index in range(len(self.document.cells)):
             if index in step_at:
+                self.has_run.add(index)  # a check that somebody wrote again, without its mark
                 self._check(kernel, step_at[index])
-            elif cell.kind == "code" and cell.source.strip() and not cell.is_check:
+            elif index in cells and index not in self.fatal:
                 self._run_cell(kernel, index)
-            if self.end:
-                return
         for step in self.document.steps:
-            if self.places[step.exercise_id].index is None and not self.end:
+            if self.places[step.exercise_id].index is None:
                 self._check(kernel, step)
 
     def _run_cell(self, kernel: Kernel, index: int) -> None:
-        name = upper(self.document.name(index))
+        name, is_new = upper(self.document.name(index)), index not in self.has_run
+        self.has_run.add(index)
+        limit = self.timeout if is_new or index not in self.failed else min(self.timeout, RUN_AGAIN)
         try:
-            error = kernel.run(self.document.cells[index].source, self.timeout)
+            error = kernel.run(self.document.cells[index].source, limit)
         except TimeoutError:
-            self.failed[index] = f"had not ended after {self.timeout:g} seconds"
-            self.faults.append(
-                f"{name} had not ended after {self.timeout:g} seconds and was stopped: look for a loop that never ends."
-            )
+            if is_new:
+                self.failed[index] = f"had not ended after {limit:g} seconds"
+                loop = "look for a loop that never ends."
+                self.faults.append(f"{name} had not ended after {limit:g} seconds and was stopped: {loop}")
             return
         except KernelDied as death:
-            self.end = f"{name} {death}; what follows was not run."
-            return
-        if error is not None:
+            self.fatal.add(index)
+            self.failed[index] = str(death)
+            self.faults.append(f"{name} {death}; the rest was run without it.")
+            raise _NewKernel from death
+        if error is not None and is_new:
             self._tell(index, error)
             self.failed[index] = f"raised {error.text}{_at(error)}"
 
@@ -104,28 +140,31 @@ class CleanRun:
         return "Mend it or delete it."
 
     def _check(self, kernel: Kernel, step: Step) -> None:
-        try:
-            found = json.loads(kernel.ask(examined, step.exercise_id))
-        except KernelDied as death:
-            self.end = f"The check of {step.exercise_id} {death}; what follows was not run."
+        if step.exercise_id in self.results:
             return
-        if found is not None:
-            self.results[step.exercise_id] = CheckResult(**{**found, "trace": tuple(found["trace"])})
-        else:
-            self.results[step.exercise_id] = nothing_found(
-                step, "not attempted", f"No cell above defines `{step.subject}`."
-            )
+        try:
+            examined = kernel.examine(step)
+        except KernelDied as death:
+            self._found(nothing_found(step, "raised", f"During the check your code {death}."))
+            raise _NewKernel from death
+        self._found(examined.result or nothing_found(step, "not attempted", f"No cell above defines `{step.subject}`."))
+        for name in examined.put_back:
+            self.faults.append(f"The notebook had replaced `{name}`; it was put back before {step.exercise_id}.")
+        if examined.still_runs:
+            raise _NewKernel
+
+    def _found(self, result: CheckResult) -> None:
+        self.results[result.exercise_id] = result
+        self.tell(result)
 
     def _said(self, step: Step) -> CheckResult:
         """The check's result; where an answer did not run, that, for it is what the learner must know first."""
-        result = self.results.get(step.exercise_id)
-        if result is not None and result.passed:
+        result = self.results[step.exercise_id]
+        if result.passed:
             return result
         for index, what in self.failed.items():
             if any(is_answer(step, name, self.document.cells[index]) for name in step.asks_for):
                 return nothing_found(step, "raised", f"{upper(self.document.name(index))}, your answer, {what}.")
-        if result is None:
-            return nothing_found(step, "raised", "It was not checked: the kernel had gone before.")
         unknown = re.search(r"NameError: name '(\w+)' is not defined", result.message)
         order = unknown and self.document.out_of_order(self.places[step.exercise_id].index, unknown[1])
         return dataclasses.replace(result, message=f"{result.message} {order}") if order else result

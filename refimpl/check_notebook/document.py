@@ -35,11 +35,12 @@ class Document:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.cells = _cells(path)
-        self.number = _chapter(self.cells)
-        if self.number is None:
+        number = _chapter(self.cells)
+        if number is None:
             raise CannotRun(
                 f"{path} holds no exercise of the course: no cell of it is marked as an answer or a check of a step."
             )
+        self.number = number
         try:
             self.steps = chapter_steps(self.number)
         except ModuleNotFoundError as error:

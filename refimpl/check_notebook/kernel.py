@@ -10,6 +10,7 @@ import os
 import queue
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -17,9 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.check_notebook.report import CannotRun, nothing_found
-from refimpl.checks.catalogue import find
+from refimpl.check_notebook.seal import Seal
+from refimpl.checks import CheckResult
+from refimpl.checks.catalogue import chapter_steps, find
 from refimpl.checks.engine import examine
-from refimpl.checks.step import one_line, said
+from refimpl.checks.sandbox import THREAD
+from refimpl.checks.step import Step, one_line, said
 from refimpl.work import not_installed
 
 CELL_TIMEOUT = 60.0  # seconds, as for the grader
@@ -41,6 +45,21 @@ class Error:
     name: str | None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Examined:
+    """What a check in the kernel says.
+
+    Args:
+        result: None where the notebook defines no subject.
+        put_back: the names of the checks or of Python that the cells had replaced.
+        still_runs: whether code that was out of time could not be stopped.
+    """
+
+    result: CheckResult | None
+    put_back: tuple[str, ...]
+    still_runs: bool
+
+
 class Kernel:
     """A clean kernel that works in a folder: nothing of a user's start-up files, and a home of its own for its files.
 
@@ -50,6 +69,7 @@ class Kernel:
 
     def __init__(self, manager: Any, client: Any) -> None:
         self._manager, self._client = manager, client
+        self.why_it_died = "it left Python, crashed it, or took more memory than there is"
 
     def run(self, source: str, limit: float) -> Error | None:
         """Run one cell, which reads from nobody; what ended it, or None.
@@ -90,6 +110,12 @@ class Kernel:
         text: str = ast.literal_eval(answer["data"]["text/plain"])
         return text
 
+    def examine(self, step: Step) -> Examined:
+        """Check what the cells have defined so far; raises what `ask` raises."""
+        found = json.loads(self.ask(examined, step.exercise_id))
+        result = found["result"] and CheckResult(**{**found["result"], "trace": tuple(found["result"]["trace"])})
+        return Examined(result, tuple(found["put_back"]), found["still_runs"])
+
     def _reply(self, message: str, limit: float) -> dict[str, Any] | None:
         """The content of the reply to a message, None when there is none in time."""
         until = time.monotonic() + limit
@@ -98,8 +124,7 @@ class Kernel:
                 reply = self._client.get_shell_msg(timeout=0.2)
             except queue.Empty:
                 if not self._manager.is_alive():
-                    reason = "its code left Python, crashed it, or took more memory than there is"
-                    raise KernelDied(f"ended the kernel: {reason}") from None
+                    raise KernelDied(f"ended the kernel: {self.why_it_died}") from None
                 continue
             if reply["parent_header"].get("msg_id") == message:
                 content: dict[str, Any] = reply["content"]
@@ -108,8 +133,8 @@ class Kernel:
 
 
 @contextlib.contextmanager
-def clean_kernel(folder: Path) -> Iterator[Kernel]:
-    """A new kernel that works in `folder` and is gone afterwards.
+def clean_kernel(folder: Path, chapter: str) -> Iterator[Kernel]:
+    """A new kernel that works in `folder`, ready to check a chapter such as "03", and is gone afterwards.
 
     Raises:
         CannotRun: when there is none to be had.
@@ -136,16 +161,22 @@ def clean_kernel(folder: Path) -> Iterator[Kernel]:
                 client.wait_for_ready(timeout=START_TIMEOUT)
             except RuntimeError as error:
                 raise CannotRun(f"the Python kernel does not start: {error}") from error
+            client.iopub_channel.stop()  # nobody looks at what cells print, however much it is
             kernel = Kernel(manager, client)
-            kernel.ask(ready)
+            kernel.ask(ready, chapter)
             yield kernel
         finally:
             client.stop_channels()
             manager.shutdown_kernel(now=True)
 
 
-def ready() -> str:
-    """In the kernel: the package is there, and in memory before any cell can be in its way."""
+_seals: list[Seal] = []  # in the kernel: one
+
+
+def ready(chapter: str) -> str:
+    """In the kernel: the checks of the chapter are in memory, and sealed, before any cell can be in their way."""
+    chapter_steps(chapter)
+    _seals.append(Seal())
     return "ready"
 
 
@@ -164,12 +195,15 @@ def last_error() -> str:
 
 
 def examined(exercise_id: str) -> str:
-    """In the kernel: the result of a step's check as JSON, null where the notebook defines no subject for it."""
+    """In the kernel: what there is to say of a step, as JSON; see `Examined`."""
     from IPython.core.getipython import get_ipython
 
+    put_back = [name for seal in _seals for name in seal.mend()]
     step, names = find(exercise_id), get_ipython().user_ns  # type: ignore[union-attr]
     try:
         result = examine(step, names[step.subject]) if step.subject in names else None
     except ModuleNotFoundError as error:
         result = nothing_found(step, "not attempted", not_installed(str(error.name)))
-    return json.dumps(result and dataclasses.asdict(result))
+    still_runs = any(thread.name == THREAD for thread in threading.enumerate())
+    found = {"result": result and dataclasses.asdict(result), "put_back": put_back, "still_runs": still_runs}
+    return json.dumps(found)

@@ -20,6 +20,7 @@ Result = TypeVar("Result")
 
 PRINTED_LIMIT = 2000  # characters kept of what the learner's code prints
 PATIENCE = 1.0  # seconds in which a thread that has run out of time may end
+THREAD = "a learner's code, with a time limit"
 
 
 class OutOfTime(Exception):
@@ -141,7 +142,7 @@ def within(seconds: float, function: Callable[[], Result]) -> Result:
         except BaseException as error:  # noqa: BLE001  (handed on to the caller below)
             errors.append(error)
 
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=work, name=THREAD, daemon=True)
     thread.start()
     try:
         thread.join(seconds)

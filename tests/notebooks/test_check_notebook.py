@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import indent
 
 import nbformat
 import pytest
@@ -377,7 +378,7 @@ def test_a_kernel_that_lacks_the_package_cannot_check(tmp_path: Path, monkeypatc
         pytest.raises(
             CannotRun, match="cannot check anything: ModuleNotFoundError: No module named 'not_installed_there'"
         ),
-        clean_kernel(tmp_path),
+        clean_kernel(tmp_path, "03"),
     ):
         pass
 
@@ -387,7 +388,7 @@ def test_a_kernel_that_lacks_the_package_cannot_check(tmp_path: Path, monkeypatc
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
-    with clean_kernel(tmp_path_factory.mktemp("folder")) as kernel:
+    with clean_kernel(tmp_path_factory.mktemp("folder"), "03") as kernel:
         yield kernel
 
 
@@ -411,10 +412,10 @@ def test_a_cell_that_ends_the_kernel_is_told_from_one_that_cannot_be_stopped(
     deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
     for source, said in [
         ("exit()", "it calls `exit` or `quit`"),
-        ("import os; os._exit(1)", "its code left Python, crashed it, or took more memory than there is"),
+        ("import os; os._exit(1)", "it left Python, crashed it, or took more memory than there is"),
         (deaf, r"had not ended after 0\.5 seconds and could not be interrupted"),
     ]:
-        with clean_kernel(tmp_path) as kernel, pytest.raises(KernelDied, match=said):
+        with clean_kernel(tmp_path, "03") as kernel, pytest.raises(KernelDied, match=said):
             kernel.run(source, 0.5 if source == deaf else 30)
 
 
@@ -572,13 +573,13 @@ def test_an_answer_that_does_not_run_is_what_its_step_says(halted: Report) -> No
     )
 
 
-def test_the_cell_that_ended_the_kernel_is_named_and_what_follows_is_not_checked(halted: Report) -> None:
+def test_the_cell_that_ended_the_kernel_is_named_and_what_follows_is_checked_without_it(halted: Report) -> None:
     assert halted.faults[-1] == (
-        "Cell [12] (`import os`) ended the kernel: its code left Python, crashed it, or took more memory than there is;"
-        " what follows was not run."
+        "Cell [12] (`import os`) ended the kernel: it left Python, crashed it, or took more memory than there is;"
+        " the rest was run without it."
     )
-    assert outcomes(halted)["03-share"] == ("raised", 0.0)
-    assert "the kernel had gone before" in line(halted, "03-share")
+    assert len(set(halted.faults)) == len(halted.faults), "what is run again is told once"
+    assert outcomes(halted)["03-share"] == ("passed", 3.0)
 
 
 def test_an_answer_that_takes_the_kernel_down_in_its_check_is_named(tmp_path: Path) -> None:
@@ -587,8 +588,43 @@ def test_an_answer_that_takes_the_kernel_down_in_its_check_is_named(tmp_path: Pa
         "block.ref_count -= 1", "import os; os._exit(3)"
     )
     report = CleanRun(Document(save(nb, tmp_path / "03.ipynb")), 30).report()
-    assert report.faults[-1].startswith("The check of 03-free ended the kernel: its code left Python")
+    assert outcomes(report) == {"03-allocate": ("passed", 3.0), "03-free": ("raised", 0.0), "03-share": ("passed", 3.0)}
+    assert "During the check your code ended the kernel: it left Python, crashed it" in line(report, "03-free")
+
+
+def test_a_loop_that_catches_everything_costs_its_own_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F04. In a cell and in a check; the kernel in which it goes on is given up."""
+    monkeypatch.setattr(kernel_module, "PATIENCE", 1.0)
+    deaf = "while True:\n    try:\n        while True: sum([])\n    except BaseException: pass"
+    nb = solved()
+    cell(
+        nb, "03-free-answer"
+    ).source = f"@add_to_class(UncachedBlockAllocator)\ndef free(self, block):\n{indent(deaf, '    ')}"
+    put(nb, deaf, before="03-share-task")
+    report = CleanRun(Document(save(nb, tmp_path / "03.ipynb")), 1.5).report()
+    assert outcomes(report)["03-free"] == ("timed out", 0.0)
     assert outcomes(report)["03-allocate"] == ("passed", 3.0)
+    (fault,) = report.faults
+    assert fault.startswith("Cell [9] (`while True:`) had not ended after 1.5 seconds and could not be interrupted")
+
+
+def test_what_cells_replace_under_the_checks_is_put_back_and_named(tmp_path: Path) -> None:
+    nb = solved()
+    cell(nb, "03-free-answer").source = FORGETS_THE_OTHER_OWNERS
+    put(
+        nb,
+        "import builtins, refimpl.checks.engine as engine, refimpl.check_notebook.kernel as kernel\n"
+        "from refimpl.checks.result import CheckResult\n"
+        "builtins.ValueError = Exception\nengine.equal = engine._failed = lambda *a: True\n"
+        "engine.examine.__code__ = (lambda step, subject, time_limit=9.0: None).__code__\n"
+        "CheckResult.passed = True\nkernel.examine = None",
+        before="03-free-check",
+    )
+    report = CleanRun(Document(save(nb, tmp_path / "03.ipynb")), 30).report()
+    assert outcomes(report)["03-free"][0] == "misconception"
+    replaced = " ".join(report.faults)
+    for name in ("builtins.ValueError", "engine._failed", "engine.examine", "CheckResult.passed", "kernel.examine"):
+        assert f"{name}`; it was put back before 03-free." in replaced
 
 
 def test_several_notebooks_have_a_report_each_and_what_is_not_attempted_is_no_success(
