@@ -87,7 +87,7 @@ class UncachedBlockAllocator:
     def allocate(self, block_hash: BlockHash | None = None, num_hashed_tokens: int = 0) -> PhysicalTokenBlock:
         """A free block, with one owner from now on: the one freed last.
 
-        Both arguments belong to prefix caching and are ignored here.
+        `block_hash` and `num_hashed_tokens` belong to prefix caching and are ignored here.
 
         Raises:
             ValueError: when no block is free.
@@ -119,7 +119,7 @@ class UncachedBlockAllocator:
         return self.num_blocks
 
     def get_num_blocks_to_take(self, block_hashes: Sequence[BlockHash | None]) -> int:
-        """A free block for each key: nothing is ever shared by content."""
+        """A free block for each of `block_hashes`: nothing is ever shared by content."""
         return len(block_hashes)
 
     def get_block_hashes(self) -> list[BlockHash]:
@@ -127,11 +127,11 @@ class UncachedBlockAllocator:
         return []
 
     def contains_block(self, block_hash: BlockHash) -> bool:
-        """Not for this allocator: it keeps no content."""
+        """NotImplementedError, whatever `block_hash` is: this allocator keeps no content."""
         raise NotImplementedError("an uncached allocator does not know contents; use CachedBlockAllocator")
 
     def update_hash(self, block_hash: BlockHash, block: PhysicalTokenBlock) -> None:
-        """Not for this allocator: it keeps no content."""
+        """NotImplementedError, whatever `block_hash` and `block` are: this allocator keeps no content."""
         raise NotImplementedError("an uncached allocator does not know contents; use CachedBlockAllocator")
 
 
@@ -234,7 +234,7 @@ class CachedBlockAllocator:
         return self.num_blocks
 
     def get_num_blocks_to_take(self, block_hashes: Sequence[BlockHash | None]) -> int:
-        """A free block for each key that is not live."""
+        """A free block for each of `block_hashes` that is not live."""
         live = self.cached_blocks
         return sum([block_hash not in live for block_hash in block_hashes])
 

@@ -197,7 +197,7 @@ def slots(block_table: BlockTable, positions: Iterable[int], block_size: int) ->
 
 
 def internal_fragmentation(seq_lens: Iterable[int], block_size: int) -> int:
-    """Slots that sequences of these lengths hold and do not fill: the empty ends of their last blocks, nothing shared.
+    """Slots that sequences of `seq_lens` tokens hold and do not fill: the empty ends of their last blocks, none shared.
 
     >>> internal_fragmentation([35, 16, 0], block_size=16)
     13

@@ -32,7 +32,7 @@ class AllocStatus(enum.Enum):
 
 
 def num_watermark_blocks(watermark: float, num_gpu_blocks: int) -> int:
-    """GPU blocks that admission leaves free: the share `watermark` of them, truncated, so it may be none.
+    """GPU blocks that admission leaves free: the share `watermark` of `num_gpu_blocks`, truncated, so it may be none.
 
     Raises:
         ValueError: for a share that is negative or not finite.
@@ -65,9 +65,11 @@ class BlockSpaceManager:
         enable_caching: reuse blocks by content.
         sliding_window: None; vLLM's flag for models that look back a few tokens only, which are left out here.
 
+    Methods take vLLM's `num_lookahead_slots` where vLLM's do, slots beyond the next token; left out here, so it is 0.
+
     Raises:
         ValueError: for a negative watermark, a negative pool or a block size below 1.
-        NotImplementedError: for a sliding window.
+        NotImplementedError: for a sliding window, or for lookahead slots in a call.
 
     >>> manager = BlockSpaceManager(block_size=4, num_gpu_blocks=8, num_cpu_blocks=0)
     >>> seq = Sequence(0, prompt_token_ids=[1, 2, 3, 4, 5], block_size=4)

@@ -71,7 +71,7 @@ class LRUEvictor:
         self._added[block.block_hash] = block
 
     def remove(self, block_hash: BlockHash) -> PhysicalTokenBlock:
-        """Take a block back by its key.
+        """Take a block back by its key, and return it.
 
         Raises:
             ValueError: when no block with this key is here.
@@ -83,7 +83,7 @@ class LRUEvictor:
         raise ValueError(f"none of the {self.num_blocks} free blocks has the key {block_hash!r}")
 
     def evict(self) -> PhysicalTokenBlock:
-        """Give up the least recently used block; it no longer counts as computed.
+        """Give up and return the least recently used block; it no longer counts as computed.
 
         Raises:
             ValueError: when there is none.
@@ -172,7 +172,7 @@ class PlainEvictor:
         self.free_blocks[block.block_hash] = block
 
     def remove(self, block_hash: BlockHash) -> PhysicalTokenBlock:
-        """Take a block back by its key.
+        """Take a block back by its key, and return it.
 
         Raises:
             ValueError: when no block with this key is here.
@@ -182,7 +182,7 @@ class PlainEvictor:
         return self.free_blocks.pop(block_hash)
 
     def evict(self) -> PhysicalTokenBlock:
-        """Give up the least recently used block; it no longer counts as computed.
+        """Give up and return the least recently used block; it no longer counts as computed.
 
         Raises:
             ValueError: when there is none.

@@ -20,7 +20,7 @@ Namespace = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell. `grade_id` is its cell id where it has no grade id; a check's is the id of its exercise step."""
+    """A cell and its source. `grade_id` is its cell id where it has no grade id; a check's is the id of its step."""
 
     grade_id: str
     source: str
@@ -36,7 +36,7 @@ class Cell:
 
 
 class CellRaised(Exception):
-    """A cell raised; `grade_id` says which, `__cause__` what."""
+    """A cell raised an error; `grade_id` says which cell, `__cause__` which error."""
 
     def __init__(self, grade_id: str, error: BaseException) -> None:
         super().__init__(f"its cell {grade_id} raised {type(error).__name__}: {error}")
@@ -54,7 +54,7 @@ def read(path: Path) -> list[Cell]:
 
 
 def read_all(path: Path) -> list[Cell]:
-    """All cells of a notebook, in order, texts included; raises what `read` raises."""
+    """All cells of a notebook, in order, texts included; errors are those of `read`."""
     try:
         return [_cell(cell) for cell in json.loads(path.read_text("utf-8"))["cells"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:

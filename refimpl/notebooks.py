@@ -145,7 +145,9 @@ def _named(nb: NotebookNode, index: int) -> str:
 
 
 def execute(paths: Iterable[Path], timeout: float = CELL_TIMEOUT) -> int:
-    """Run each notebook in its own folder and store what it showed; stops at the first that fails.
+    """Run the notebooks at `paths`, each in its own folder, and store what they showed; stops at the first that fails.
+
+    `timeout` is the most seconds that a cell may take.
 
     For the command line: prints a line a notebook and returns 0 when all ran, 1 when a cell failed (that
     notebook and those after it are untouched) and 2 when one of the files does not exist (all are untouched).

@@ -61,7 +61,7 @@ class PrefixKeys:
         return len(self._keys)
 
     def key(self, prefix: BlockHash, token_ids: tuple[Hashable, ...]) -> int:
-        """The key of a block with these tokens behind the prefix of key `prefix`."""
+        """The key of a block of the tokens `token_ids` behind the prefix of key `prefix`."""
         key = self._keys.setdefault((prefix, token_ids), self._last + 1)
         if key > self._last:
             self._last = key

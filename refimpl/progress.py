@@ -99,7 +99,7 @@ class Chapter:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Progress:
-    """All chapters; shown as bars by JupyterLab and as text elsewhere. `problem` says why there are none."""
+    """All chapters of a learner's folder, as bars in JupyterLab and as text elsewhere. `problem`: why there are none."""
 
     folder: Path
     chapters: tuple[Chapter, ...]
@@ -264,7 +264,10 @@ def _prose(text: str) -> str:
 
 
 def main(folder: Path, as_json: bool = False) -> int:
-    """Print the progress for the command line; 0 when it could be computed, 2 when there is nothing to read."""
+    """Print the progress of a learner's folder for the command line, as text or JSON.
+
+    Returns 0 when it could be computed, 2 when there is nothing to read.
+    """
     try:
         lines = _as_they_come(chapters(folder), quiet=as_json)
     except work.NoWork as error:

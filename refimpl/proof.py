@@ -3,7 +3,8 @@
 Owns what a checkout shows of its own exercise steps. The answer in `solutions/` passes with full points; the stub in
 `exercises/` is "not attempted"; every wrong solution in `tests/mutants/` is rejected and its thought named; a correct
 design of another shape in `tests/second_designs/` passes. Each subject is made anew for each check, from cells that
-run in a module of their own, so nothing that one check leaves behind can help the next.
+run in a module of their own, so nothing that one check leaves behind can help the next. Everywhere `root` is the folder
+of the checkout, and `number` the two digits of a chapter.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class NotProven(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a check said of one subject. `fault` is empty when it said what it must."""
+    """What a check said of the subject `name`. `fault` is empty when it said what it must."""
 
     name: str
     outcome: str
@@ -57,7 +58,10 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepProof:
-    """What is shown for one step; `faults` says, a line each, what is not as it must be."""
+    """What is shown for one step: verdicts on the answer (`reference`) and on whatever else is tried.
+
+    `faults` says, a line each, what is not as it must be.
+    """
 
     exercise_id: str
     points: int
@@ -102,7 +106,7 @@ class Chapter:
         return self._run([stubs.get(cell.grade_id, cell) if cell.is_answer else cell for cell in self.solved])
 
     def answers_of(self, step: Step) -> list[str]:
-        """The grade ids of this step's answer cells."""
+        """The grade ids of this step's answer cells. NotProven where the notebook has no check for it."""
         found = self.solved if self.number == "00" else answers_of(step.exercise_id, self.solved)
         if found is None:
             raise NotProven(f"no check cell of {SOLUTIONS}/{self.number}_* has the grade id {step.exercise_id}")
@@ -128,14 +132,22 @@ def _notebook(folder: Path, number: str) -> Path:
 
 
 def subject(step: Step, names: Namespace) -> Any:
-    """The class or function that this step's check is given, out of the names that a notebook defines."""
+    """The class or function that this step's check is given, out of the names that a notebook defines.
+
+    Raises:
+        NotProven: when it is not among them.
+    """
     if step.subject not in names:
         raise NotProven(f"it defines no {step.subject}")
     return names[step.subject]
 
 
 def mutated(step: Step, solved: Namespace, wrong: Namespace) -> Any:
-    """The solved subject with wrong functions in place of what the step asks for, or a wrong subject as a whole."""
+    """The solved subject with wrong functions in place of what the step asks for, or a wrong subject as a whole.
+
+    Raises:
+        NotProven: when `wrong` defines neither.
+    """
     if step.subject in wrong:
         return wrong[step.subject]
     names = [name for name in step.asks_for if name in wrong]
@@ -148,7 +160,11 @@ def mutated(step: Step, solved: Namespace, wrong: Namespace) -> Any:
 
 
 def load(path: Path) -> Namespace:
-    """The names that a file defines, all of them new; what it takes from refimpl is not its own."""
+    """The names that a file defines, all of them new; what it takes from refimpl is not its own.
+
+    Raises:
+        NotProven: for a file that is not Python, or raises.
+    """
     name = re.sub(r"\W", "_", f"{path.parent.name}_{path.stem}")
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -186,7 +202,7 @@ def second_designs(root: Path, number: str = "[0-9][0-9]") -> list[Path]:
 
 
 def reference_verdict(step: Step, chapter: Chapter) -> Verdict:
-    """The answer that `solutions/` holds must pass with full points."""
+    """The answer that `solutions/` holds for this chapter must pass with full points."""
     return _verdict("reference", lambda: examine(step, subject(step, chapter.solution())), _passes)
 
 
@@ -203,7 +219,7 @@ def stub_verdicts(step: Step, chapter: Chapter) -> tuple[Verdict, ...]:
 
 
 def mutant_verdict(step: Step, chapter: Chapter, path: Path) -> Verdict:
-    """A wrong solution must be rejected, and named in a short history."""
+    """The wrong solution at `path`, put into the chapter, must be rejected, and named in a short history."""
 
     def said() -> CheckResult:
         return examine(step, mutated(step, chapter.solution(), load(path)))
@@ -218,7 +234,7 @@ def mutant_verdict(step: Step, chapter: Chapter, path: Path) -> Verdict:
 
 
 def design_verdict(step: Step, path: Path) -> Verdict:
-    """A correct design of another shape must pass with full points."""
+    """A correct design of another shape, the file at `path`, must pass with full points."""
     shape = path.stem.partition("_")[2]
     return _verdict(shape, lambda: examine(step, subject(step, load(path))), _passes)
 
@@ -253,7 +269,7 @@ def _verdict(name: str, check: Callable[[], CheckResult], fault: Callable[[Check
 
 
 def prove(root: Path, numbers: Iterable[str] = ()) -> Iterator[StepProof]:
-    """The proof of each step of these chapters, or of all, as soon as it is there.
+    """The proof of each step of the chapters `numbers`, or of all, as soon as it is there.
 
     Raises:
         CannotProve: when `root` lacks a folder that this needs, or a chapter has no steps.
@@ -275,7 +291,7 @@ def prove(root: Path, numbers: Iterable[str] = ()) -> Iterator[StepProof]:
 
 
 def prove_step(root: Path, step: Step, chapter: Chapter) -> StepProof:
-    """All that is shown for one step."""
+    """All that is shown for one step of a chapter."""
     reference = reference_verdict(step, chapter)
     stubs = stub_verdicts(step, chapter)
     wrong = tuple(mutant_verdict(step, chapter, path) for path in mutants(root, step.exercise_id))
@@ -342,7 +358,10 @@ def row(proof: StepProof) -> tuple[str, ...]:
 
 
 def main(numbers: Iterable[str] = (), as_json: bool = False, root: Path | None = None) -> int:
-    """Print the proof for the command line; 0 when all is proven, 1 when not, 2 when nothing could be tried."""
+    """Print the proof for the command line, of the chapters `numbers` or of all, as a table or as JSON.
+
+    Returns 0 when all is proven, 1 when not, 2 when nothing could be tried.
+    """
     root = Path.cwd() if root is None else root
     try:
         proofs = prove(root, numbers)

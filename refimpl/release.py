@@ -94,7 +94,7 @@ def generate(root: Path, workplace: Path) -> Path:
 
 
 def main(check: bool = False, root: Path | None = None) -> int:
-    """Run `release` (or `release --check`) for the command line.
+    """Run `release` (or `release --check`) for the command line; `root` is the folder of the checkout, here if None.
 
     Returns 0 when `exercises/` is, or now is, what the solutions say; 1 when `--check` found a difference or
     a notebook cannot be released; 2 when nothing could be tried.

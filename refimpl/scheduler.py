@@ -37,6 +37,10 @@ class PreemptionMode(enum.Enum):
 class SchedulingBudget:
     """What a step may still hold. (vLLM 0.5.4: `vllm/core/scheduler.py`, `SchedulingBudget`; a count in today's loop.)
 
+    Args:
+        token_budget, max_num_seqs: tokens and sequences that fit into the step in all.
+        num_batched_tokens, num_curr_seqs: those that are taken already.
+
     >>> budget = SchedulingBudget(token_budget=8, max_num_seqs=2)
     >>> budget.add(num_new_tokens=5, num_new_seqs=1)
     >>> budget.can_schedule(3, 1), budget.can_schedule(4, 1), budget.can_schedule(3, 2)
@@ -63,7 +67,10 @@ class SchedulingBudget:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledSequenceGroup:
-    """A group that runs in this step; token_chunk_size: tokens to compute for it, a decode counts 1."""
+    """A group that runs in this step. (vLLM 0.5.4: `vllm/core/scheduler.py`, `ScheduledSequenceGroup`.)
+
+    token_chunk_size: tokens to compute for it, a decode counts 1.
+    """
 
     seq_group: SequenceGroup
     token_chunk_size: int
@@ -73,8 +80,9 @@ class ScheduledSequenceGroup:
 class SequenceGroupMetadata:
     """What the worker is told of a scheduled group. (vLLM 0.5.4: `vllm/sequence.py`, `SequenceGroupMetadata`.)
 
-    seq_data: seq_id -> sequence, the RUNNING ones. block_tables: seq_id -> block numbers. computed_block_nums: leading
-    blocks whose keys and values are in the cache already. token_chunk_size: as in ScheduledSequenceGroup.
+    request_id: the group's. is_prompt: whether its tokens are a prompt's, else it is a decode. seq_data: seq_id ->
+    sequence, the RUNNING ones. block_tables: seq_id -> block numbers. computed_block_nums: leading blocks whose keys
+    and values are in the cache already. token_chunk_size: as in ScheduledSequenceGroup.
     """
 
     request_id: str
@@ -87,7 +95,10 @@ class SequenceGroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision about one request, and the state of memory and queues at that moment, in blocks and groups."""
+    """One decision about one request, and the state of memory and queues at that moment, in blocks and groups.
+
+    action: what becomes of it, in a word, such as "prefill" or "wait". reason: why.
+    """
 
     request_id: str
     action: str
@@ -111,10 +122,14 @@ class Decision:
 class SchedulerOutputs:
     """One step. (vLLM 0.5.4: `vllm/core/scheduler.py`, `SchedulerOutputs`.)
 
-    scheduled_seq_groups: prompts first, num_prefill_groups of them. blocks_to_swap_in, blocks_to_swap_out and
+    scheduled_seq_groups: prompts first, num_prefill_groups of them. num_batched_tokens: tokens to compute, of all of
+    them. blocks_to_swap_in, blocks_to_swap_out and
     blocks_to_copy: (source, destination) block numbers, to be carried out in this order. ignored_seq_groups: ended
     because they could never run. aborted_seq_groups: ended because they could not be saved. preempted: how many groups
     made room. decisions: everything that was decided, in order.
+
+    >>> SchedulerOutputs().is_empty(), SchedulerOutputs(blocks_to_copy=[(3, 5)]).is_empty()
+    (True, False)
     """
 
     scheduled_seq_groups: list[ScheduledSequenceGroup] = field(default_factory=list)
@@ -196,7 +211,7 @@ class Scheduler:
         self.waiting.append(seq_group)
 
     def abort_seq_group(self, request_id: str) -> None:
-        """End a request, in whichever queue it is, and free its blocks. An unknown id: nothing."""
+        """End the request `request_id`, in whichever queue it is, and free its blocks. An unknown id: nothing."""
         for queue in (self.waiting, self.running, self.swapped):
             for seq_group in [group for group in queue if group.request_id == request_id]:
                 queue.remove(seq_group)

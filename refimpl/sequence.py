@@ -152,13 +152,17 @@ class Sequence:
         return self._token_ids[start:]
 
     def append_token_id(self, token_id: int) -> None:
-        """One generated token joins the sequence; its length counts it from now on."""
+        """One generated token joins the sequence; its length counts it from now on.
+
+        Raises:
+            ValueError: for a token id that is not a non-negative int.
+        """
         if type(token_id) is not int or token_id < 0:
             raise ValueError(f"token id is {token_id!r}, it must be an int of 0 or more")
         self._token_ids.append(token_id)
 
     def fork(self, new_seq_id: int) -> Sequence:
-        """A copy with the same tokens and status under another id. The block table is the manager's to share."""
+        """A copy with the same tokens and status and the id `new_seq_id`. The block table is the manager's to share."""
         child = Sequence(new_seq_id, (), self.block_size)
         child._token_ids = self._token_ids.copy()
         child._prompt_len = self._prompt_len
@@ -254,7 +258,7 @@ class SequenceGroup:
         self._seqs[seq.seq_id] = seq
 
     def remove(self, seq_id: int) -> None:
-        """A sequence leaves the group. ValueError when it is not in it."""
+        """The sequence with the id `seq_id` leaves the group. ValueError when it is not in it."""
         if seq_id not in self._seqs:
             raise ValueError(f"sequence {seq_id} is not in request {self.request_id}")
         del self._seqs[seq_id]

@@ -78,7 +78,11 @@ class Batch:
         return float(self.query.shape[-1] ** -0.5)
 
     def in_a_row(self) -> tuple[Tensor, Tensor]:
-        """Keys and values as [num_seqs, num_kv_heads, context, head_dim], contiguous; all lengths must be equal."""
+        """Keys and values as [num_seqs, num_kv_heads, context, head_dim], contiguous.
+
+        Raises:
+            ValueError: unless all lengths are equal.
+        """
         context = int(self.context_lens[0])
         if not bool((self.context_lens == context).all()):
             raise ValueError(f"lengths differ: {self.context_lens.tolist()}")
@@ -91,7 +95,7 @@ class Batch:
 
 
 def dense(batch: Batch, seq: int) -> Tensor:
-    """What one sequence's attention is, computed in float64 over its keys in a row: [num_heads, head_dim]."""
+    """Attention of sequence `seq` of the batch, in float64 over its keys in a row: [num_heads, head_dim]."""
     num_heads, head_dim = batch.query.shape[1:]
     context = int(batch.context_lens[seq])
     blocks = batch.block_tables[seq, : -(-context // batch.key_cache.shape[1])].long()
@@ -104,7 +108,7 @@ def dense(batch: Batch, seq: int) -> Tensor:
 def make_batch(
     contexts: Sequence[int], heads: Heads, dtype: torch.dtype, device: str, block_size: int = BLOCK_SIZE, seed: int = 0
 ) -> Batch:
-    """Random tokens for sequences of the given lengths, blocks in random order."""
+    """Random tokens for sequences of the lengths `contexts`, for a model with these heads, blocks in random order."""
     generator = torch.Generator(device).manual_seed(seed)
     needed = [-(-context // block_size) for context in contexts]
     order = torch.randperm(sum(needed), generator=generator, device=device, dtype=torch.int32)
@@ -121,12 +125,15 @@ def make_batch(
 
 
 def sdpa_by_head(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """`scaled_dot_product_attention` that finds the KV head itself: [num_seqs, num_heads, head_dim]."""
+    """`scaled_dot_product_attention` that finds the KV head itself: [num_seqs, num_heads, head_dim].
+
+    query has the same shape; keys and values are those of `Batch.in_a_row`.
+    """
     return scaled_dot_product_attention(query[:, :, None], keys, values, enable_gqa=True)[:, :, 0]
 
 
 def sdpa_by_group(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """The same with the heads of a group as query rows of their KV head."""
+    """The same as `sdpa_by_head`, with the heads of a group as query rows of their KV head."""
     rows = query.view(query.shape[0], keys.shape[1], -1, query.shape[2])
     return scaled_dot_product_attention(rows, keys, values).view(query.shape)
 
@@ -151,7 +158,7 @@ def take_turns(
 
 
 def wall_clock(call: Callable[[], object], times: int) -> float:
-    """Seconds of so many calls, on the host."""
+    """Seconds that `call` takes on the host, called so many `times` one after another."""
     start = time.perf_counter()
     for _ in range(times):
         call()
@@ -170,6 +177,7 @@ def median_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> fl
 def measure_beside_sdpa(heads: Heads, batch_size: int, context: int, rounds: int) -> Record:
     """Paged decode beside the faster of two ways to ask `scaled_dot_product_attention`, on the CPU in float32.
 
+    `batch_size` sequences of `context` tokens each, for a model with these heads.
     What a step reads is worked out from the block tables in its first layer and kept for the others, so a layer's time
     is that of a step, divided by its layers.
 
@@ -209,6 +217,8 @@ def measure_beside_sdpa(heads: Heads, batch_size: int, context: int, rounds: int
 def measure_growth(heads: Heads, batch_size: int, short: int, long: int, rounds: int) -> Record:
     """One long sequence among short ones beside a batch of long ones: cost follows the tokens, not the longest.
 
+    Batches are of `batch_size` sequences, of `short` and `long` tokens, for a model with these heads.
+
     Returns:
         The row: `tokens_ratio` and `time_ratio`, mixed by all long, and the median milliseconds of both.
     """
@@ -227,7 +237,10 @@ def measure_growth(heads: Heads, batch_size: int, short: int, long: int, rounds:
 
 
 def measure_cpu(batch_size: int, contexts: Sequence[int], rounds: int) -> Record:
-    """Every row for the CPU; a row whose tensors would not fit into free memory says so instead of figures."""
+    """Every row for the CPU: `batch_size` sequences of as many tokens as `contexts` says, row by row.
+
+    A row whose tensors would not fit into free memory says so instead of figures.
+    """
     rows: list[Record] = []
     for heads in (SMOLLM2, LLAMA_8B):
         for context in contexts:

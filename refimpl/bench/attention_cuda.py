@@ -45,7 +45,7 @@ MAX_ERROR = 5e-3  # relative, bfloat16
 
 
 def device_clock(call: Callable[[], object], times: int) -> float:
-    """Seconds of so many calls one after another, between two events on the device."""
+    """Seconds that `call` takes, called so many `times` one after another, between two events on the device."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     start.record()
     for _ in range(times):
@@ -72,7 +72,7 @@ def in_a_graph(calls: Iterable[Call]) -> Callable[[], None]:
 
 
 def kernel_call(batch: Batch, num_splits: int | None = None, config: KernelConfig = DEFAULT_CONFIG) -> Call:
-    """The Triton kernel over a batch."""
+    """The Triton kernel over a batch, as `decode_into` is told by `num_splits` and `config`."""
     return partial(
         decode_into,
         torch.empty_like(batch.query),
@@ -88,7 +88,9 @@ def kernel_call(batch: Batch, num_splits: int | None = None, config: KernelConfi
 
 
 def measure(contexts: list[int], rounds: int) -> Record:
-    """One workload: kernel and copy, and `scaled_dot_product_attention` over contiguous keys where lengths are equal.
+    """One workload, sequences of the lengths `contexts`: kernel and copy, and torch's own attention where it can serve.
+
+    That is `scaled_dot_product_attention` over contiguous keys, where lengths are equal.
 
     Returns:
         The row: `bytes` of keys and values, median milliseconds by contender (`kernel_eager_ms`: launched from
@@ -215,7 +217,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def relative_error(output: Tensor, batch: Batch) -> float:
-    """The largest over sequences of |output - exact| / |exact|, the exact one computed in float32 or more."""
+    """The largest over sequences of |output - exact| / |exact|, the exact one computed by `dense` from the batch.
+
+    output: [num_seqs, num_heads, head_dim].
+    """
     errors = []
     for seq in range(0, len(batch.query), max(1, len(batch.query) // 8)):  # eight of them will do
         exact = dense(batch, seq)

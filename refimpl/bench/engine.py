@@ -29,7 +29,7 @@ SHARED = 384  # tokens of the common beginning
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One workload: prompts, whether blocks are reused by content, and a pool of `num_gpu_blocks`."""
+    """One workload: its name, prompts, whether blocks are reused by content, and a pool of `num_gpu_blocks`."""
 
     name: str
     prompts: list[list[int]]
@@ -40,7 +40,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one round of a row took: its requests, generated tokens, seconds, and what memory management did."""
+    """What one round of a row took: its requests, generated tokens, seconds, and what memory management did.
+
+    cache_hit_rate: share of prompt tokens that were not computed. preemptions: of groups. bytes_swapped: both ways.
+    """
 
     requests: int
     generated_tokens: int
@@ -56,7 +59,7 @@ class Measured:
 
 
 def rows_of(num_requests: int, max_tokens: int, vocab_size: int) -> list[Row]:
-    """The workloads, the same random tokens every time."""
+    """The workloads, the same random tokens every time, of a vocabulary of `vocab_size`."""
     chosen = random.Random(0)
 
     def tokens(count: int) -> list[int]:
@@ -117,7 +120,7 @@ def _run(engine: LLMEngine) -> None:
 
 
 def table(names: list[str], medians: list[Measured], num_rounds: int) -> str:
-    """The rows as text."""
+    """The rows as text: their names, and the medians of their rounds."""
     lines = [
         f"CPU, {torch.get_num_threads()} threads, torch {torch.__version__}, median of {num_rounds} rounds",
         f"{'workload':<44}{'seconds':>9}{'tokens/s':>10}{'cached':>8}{'preempted':>11}{'MiB swapped':>13}",

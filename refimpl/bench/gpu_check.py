@@ -44,7 +44,11 @@ Attention = Callable[[Tensor, Batch, int | None], Tensor]  # (output to write, b
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call of the kernel to check. `spare_blocks` lie before those in use, `spare_columns` behind in the table."""
+    """One call of the kernel to check: sequences of the lengths `contexts`, heads, and what the kernel is told.
+
+    `layout` is one of LAYOUTS, `num_splits` None where the kernel may choose. `spare_blocks` lie before those in use,
+    `spare_columns` behind in the table.
+    """
 
     dtype: torch.dtype
     head_dim: int
@@ -114,13 +118,15 @@ def make_case(case: Case, device: str) -> Batch:
 
 
 def run_kernel(output: Tensor, batch: Batch, num_splits: int | None = None) -> Tensor:
-    """The kernel under check."""
+    """The kernel under check: it attends over a batch, as `decode_into` does, with so many splits."""
     tensors = batch.query, batch.key_cache, batch.value_cache, batch.block_tables, batch.context_lens
     return decode_into(output, *tensors, scale=batch.scale, num_splits=num_splits)
 
 
 def check_case(case: Case, device: str, attention: Attention = run_kernel) -> Record:
-    """The kernel's answer, written over NaN, beside a float64 computation, sequence by sequence.
+    """The answer to a case, written over NaN, beside a float64 computation, sequence by sequence.
+
+    `attention` is called as `run_kernel` is.
 
     Returns:
         `error` (the largest of a sequence, relative; infinite for NaN, or for a row of length 0 that is not exactly
@@ -134,7 +140,7 @@ def check_case(case: Case, device: str, attention: Attention = run_kernel) -> Re
 
 
 def check_physical_order(case: Case, device: str, attention: Attention = run_kernel) -> Record:
-    """D13: the same tokens in other blocks, ten times: not one bit differs."""
+    """D13: the tokens of a case in other blocks, ten times: not one bit differs. `attention` is as `run_kernel`."""
     batch = make_case(case, device)
     expected = attention(torch.empty_like(batch.query), batch, None)
     different = 0
@@ -151,7 +157,10 @@ def check_physical_order(case: Case, device: str, attention: Attention = run_ker
 
 
 def check_large_scores(device: str, dtype: torch.dtype, attention: Attention = run_kernel) -> Record:
-    """D17: query and keys of 120 have products of 921,600, beyond float16; the answer is the mean of two values."""
+    """D17: query and keys of 120 have products of 921,600, beyond float16; the answer is the mean of two values.
+
+    `attention` is called as `run_kernel` is.
+    """
     batch = make_case(Case(dtype, 64, 16, (2,), 1, 1), device)
     batch.query.fill_(120.0)
     batch.key_cache.fill_(120.0)
@@ -185,7 +194,7 @@ def check_swaps(
 
     In each step blocks that go out are overwritten by copies at once, and host blocks that come in are overwritten by
     those that go out, so a transfer that is late or early is seen: in the attention of that very step, and at the end
-    in both pools, bit for bit.
+    in both pools, bit for bit. `rounds` is the number of steps, `attention` is called as `run_kernel` is.
     """
     shape, layers = (16, 2, 64), 2  # block_size, num_kv_heads, head_dim
     cache = make_cache(layers, num_blocks, num_blocks, *shape, dtype, device)
@@ -268,7 +277,10 @@ def check_everything(device: str = "cuda") -> dict[str, Record]:
 
 
 def measure_everything(rounds: int, tune: bool) -> dict[str, Record]:
-    """Every figure, by name: the workloads, other libraries where they are there, and configurations when asked."""
+    """Every figure, by name, each a median of `rounds`: the workloads, and other libraries where they are there.
+
+    With `tune` the kernel's configurations are measured, too.
+    """
     figures = {
         name: _attempt(partial(attention_cuda.measure, contexts, rounds))
         for name, contexts in attention_cuda.WORKLOADS.items()

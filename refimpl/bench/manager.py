@@ -166,7 +166,7 @@ ROWS: dict[str, Callable[[], Workload]] = {
 
 
 def measure(name: str, seconds: float) -> float:
-    """Microseconds for one operation of the row: the median over rounds that take about `seconds` in all."""
+    """Microseconds for one operation of the row `name`: the median over rounds that take about `seconds` in all."""
     workload = ROWS[name]()
     workload()  # warm
     rounds: list[float] = []

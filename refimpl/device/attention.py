@@ -58,7 +58,10 @@ class AttentionMetadata:
         self._masks: dict[torch.dtype, Tensor] = {}
 
     def decode_plan(self, cache: Tensor, num_heads: int, num_rows: int) -> DecodePlan:
-        """The plan of the step's decode attention, for all pools of this layout."""
+        """The plan of the step's decode attention, for all pools of the layout of `cache`.
+
+        num_heads: query heads. num_rows: rows of a pool, one for each head of each token.
+        """
         layout = num_heads, cache.shape, cache.stride()
         plan = self._plans.get(layout)
         if plan is None:
@@ -150,7 +153,10 @@ def decode_attention(
     scale: float | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """`paged_attention` with the step's metadata, for a caller who has many layers; shapes are not checked again."""
+    """`paged_attention` with the step's metadata, for a caller who has many layers.
+
+    Shapes, arguments and errors are as `paged_attention` has them; shapes are not checked again.
+    """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     if backend not in BACKENDS:
         raise ValueError(f"backend is {backend!r}, it must be one of {BACKENDS}")
@@ -186,8 +192,8 @@ def gathered_attention(
 ) -> Tensor:
     """Decode attention of one sequence in its plainest form: gather its keys and values, then attend.
 
-    query: [num_heads, head_dim]; block_table: [num_blocks], int64; returns [num_heads, head_dim]. This is what every
-    other path has to equal.
+    query: [num_heads, head_dim]; block_table: [num_blocks], int64; context_len: tokens of the sequence; returns
+    [num_heads, head_dim]. This is what every other path has to equal.
     """
     if context_len == 0:
         return torch.zeros_like(query)

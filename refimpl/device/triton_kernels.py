@@ -65,7 +65,7 @@ class KernelConfig:
     programs_per_sm: int = 3
 
     def tile(self, head_dim: int, itemsize: int) -> int:
-        """Tokens in a tile: a power of two, 16 to 128."""
+        """Tokens in a tile: a power of two, 16 to 128. An element takes `itemsize` bytes."""
         tokens = self.tile_bytes // (_padded(head_dim) * itemsize)
         return min(max(tokens, _SMALLEST_DOT), 128)
 

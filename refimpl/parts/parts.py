@@ -38,7 +38,10 @@ class PartError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """What the table says of one part: whose it is, its points, the file and when it was saved, and why not yours."""
+    """What the table says of one part: whose it is and its points.
+
+    where: the file, and when it was saved. why: the reason that it is not yours.
+    """
 
     part: str
     is_yours: bool
@@ -182,16 +185,16 @@ class Parts:
         return GivenKVCache(*shape, write=self.write, copy=self.copy, swap=self.swap)
 
     def slots(self, block_table: list[int], positions: Sequence[int], block_size: int) -> Tensor:
-        """Where the tokens at these positions keep their keys and values."""
+        """Where the tokens at these positions keep their keys and values: `slot_mapping`."""
         from refimpl.device.kv_cache import slot_mapping
 
         return (self.slot_mapping or slot_mapping)(block_table, positions, block_size)
 
     def decode(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata) -> Tensor:
-        """Attention of one new token a sequence.
+        """Attention of one new token a sequence, shapes as for `paged_attention`, tables and lengths in the metadata.
 
         Raises:
-            ValueError: when the learner's gives a tensor of another shape than the query's.
+            PartError: when the learner's gives a tensor of another shape than the query's.
         """
         from refimpl.device.attention import decode_attention
 

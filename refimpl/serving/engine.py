@@ -51,6 +51,13 @@ class LLMEngine:
         ValueError: for a pool of unknown size or one that memory cannot hold, a max_model_len beyond the pool or the
             model, or a seed that is negative or has more than 32 bits.
 
+    >>> from refimpl.serving.weights import load_model
+    >>> cache_config = CacheConfig(num_gpu_blocks=8, num_cpu_blocks=0)
+    >>> engine = LLMEngine(load_model("random-tiny"), cache_config, SchedulerConfig(max_model_len=64))
+    >>> engine.add_request("a", "blocks", SamplingParams(temperature=0, max_tokens=2, ignore_eos=True))
+    >>> [[output.finished for output in engine.step()] for _ in range(2)], engine.has_unfinished_requests()
+    ([[False], [True]], False)
+
     Source: vLLM 0.5.4, `vllm/engine/llm_engine.py`, `LLMEngine`.
     """
 
@@ -149,7 +156,7 @@ class LLMEngine:
         return token_ids
 
     def abort_request(self, request_id: str) -> None:
-        """End a request, wherever it is, and free its blocks. An unknown id: nothing."""
+        """End the request `request_id`, wherever it is, and free its blocks. An unknown id: nothing."""
         with self._parts.at_work():
             self.scheduler.abort_seq_group(request_id)
         self._requests.pop(request_id, None)
@@ -353,7 +360,7 @@ class LLMEngine:
 
 
 def cache_shape(config: LlamaConfig, block_size: int, dtype: torch.dtype) -> tuple[int, int, int, int, torch.dtype]:
-    """num_layers, block_size, num_kv_heads, head_dim and dtype of a model's cache."""
+    """num_layers, block_size, num_kv_heads, head_dim and dtype of the cache of a model of this `config`."""
     return config.num_hidden_layers, block_size, config.num_key_value_heads, config.head_dim, dtype
 
 

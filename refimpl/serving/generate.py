@@ -57,7 +57,7 @@ def add_generate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_generate(args: argparse.Namespace, parts: EngineParts | None = None) -> int:
-    """Answer the prompts, with these parts. Returns the exit code."""
+    """Answer the prompts of the command line's `args`, with these parts. Returns the exit code."""
     try:
         return _generate(args, parts)
     except ModuleNotFoundError as error:

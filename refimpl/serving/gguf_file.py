@@ -48,7 +48,7 @@ _CONTROL, _USER_DEFINED = 3, 4  # token types that are matched as a whole in the
 
 
 def read_gguf(path: Path) -> tuple[LlamaConfig, dict[str, Tensor], Tokenizer]:
-    """Read everything that it takes to run the model in a GGUF file.
+    """Read everything that it takes to run the model in a GGUF file; its shape, its weights by name, and its tokenizer.
 
     Raises:
         ValueError: for a file that is damaged or incomplete, or a model or tokenizer of another family.

@@ -24,7 +24,7 @@ _INDEX_FILE, _SINGLE_FILE = "model.safetensors.index.json", "model.safetensors"
 
 
 def read_hub_folder(folder: Path) -> tuple[LlamaConfig, dict[str, Tensor], Tokenizer]:
-    """Read everything that it takes to run the model in a folder.
+    """Read everything that it takes to run the model in a folder; its shape, its weights by name, and its tokenizer.
 
     Raises:
         FileNotFoundError: for a file that the folder lacks.

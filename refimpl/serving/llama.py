@@ -23,7 +23,17 @@ from refimpl.serving.seam import DecodeAttention
 
 @dataclass(frozen=True, slots=True)
 class LlamaConfig:
-    """The shape of a model, under the hub's names. `eos_token_ids`: the tokens that end an answer."""
+    """The shape of a model, under the hub's names.
+
+    vocab_size: tokens that there are. hidden_size: elements of a token between layers; intermediate_size: inside a
+    feed-forward block. num_hidden_layers: layers. num_attention_heads: query heads, which share num_key_value_heads
+    evenly, of head_dim elements each. rms_norm_eps, rope_theta: constants of the norm and of the rotary positions.
+    max_position_embeddings: tokens that a sequence may have. tie_word_embeddings: whether tokens go out by the matrix
+    that they come in by. eos_token_ids: the tokens that end an answer.
+
+    Raises:
+        ValueError: for heads that cannot share KV heads evenly, or an odd head_dim.
+    """
 
     vocab_size: int
     hidden_size: int

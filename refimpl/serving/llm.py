@@ -49,6 +49,11 @@ class LLM:
         FileNotFoundError: without the model.
         ValueError: for a model or a flag that cannot work.
 
+    >>> llm = LLM("random-tiny", num_gpu_blocks_override=8)
+    >>> (output,) = llm.generate("blocks", SamplingParams(temperature=0, max_tokens=4, ignore_eos=True))
+    >>> output.prompt, len(output.outputs[0].token_ids), output.outputs[0].finish_reason
+    ('blocks', 4, 'length')
+
     Source: vLLM 0.5.4, `vllm/entrypoints/llm.py`, `LLM`.
     """
 

@@ -33,7 +33,7 @@ class NewTokens:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of one prompt: the tokens of each of its n continuations, and why they end early, if they do."""
+    """What became of one prompt: the tokens of each of its n continuations, and an error if they ended early."""
 
     token_ids: list[list[int]]
     error: str | None = None
@@ -58,7 +58,7 @@ class StepWorker(Protocol):
         """Compute the new tokens; for each sequence of the batch a row: what may follow its last token."""
 
     def sample(self, row: Any, group: SequenceGroup, seq: Sequence) -> int:
-        """Draw the next token of `seq`, which is one of the group's sequences, from a row."""
+        """The next token of `seq`, which is one of the group's sequences, drawn from a row."""
 
 
 class Engine:
@@ -171,6 +171,6 @@ class Engine:
 
 
 def why_given_up(outputs: SchedulerOutputs, group: SequenceGroup) -> str:
-    """The reason that the scheduler wrote down when it ended a request that could not run, or not be saved."""
+    """The reason, among a step's outputs, why the scheduler ended a group that could not run, or not be saved."""
     reasons = [decision.reason for decision in outputs.decisions if decision.request_id == group.request_id]
     return reasons[-1] if reasons else "the scheduler gave it up"

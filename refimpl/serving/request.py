@@ -26,7 +26,10 @@ _FINISH_REASONS = {
 
 @dataclass(slots=True)
 class Branch:
-    """One answer. Its text is worked out when it is read, unless a stop string has to be looked for."""
+    """One answer. Its text is worked out when it is read, unless a stop string has to be looked for.
+
+    detokenizer: makes text of its tokens, and holds back half a character. cumulative_logprob: of its answer so far.
+    """
 
     seq: Sequence
     generator: torch.Generator
@@ -54,7 +57,7 @@ class Branch:
     def status_after(
         self, token: int, params: SamplingParams, eos: tuple[int, ...], max_model_len: int
     ) -> SequenceStatus:
-        """Whether the answer ends with the token that it has just got."""
+        """Whether the answer ends with the token that it has just got, one of `eos` or what `params` say of its end."""
         if token in params.stop_token_ids or (token in eos and not params.ignore_eos):
             self.stop_reason = token if token in params.stop_token_ids else None
             return SequenceStatus.FINISHED_STOPPED
@@ -96,7 +99,10 @@ class Branch:
 
 @dataclass(slots=True)
 class Request:
-    """A request and its branches by seq_id: one until its prompt has been computed, then all of them."""
+    """A group and its branches by seq_id: one until its prompt has been computed, then all of them.
+
+    error: why it could not run, None when it could.
+    """
 
     group: SequenceGroup
     prompt: str | None

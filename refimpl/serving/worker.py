@@ -33,6 +33,9 @@ class Worker:
         parts: whose cache and attention: `refimpl.parts.Parts`; refimpl's when left out.
         seed: for requests that bring no seed of their own.
 
+    Raises:
+        ValueError: while the sizes of the pools are not known.
+
     Source: vLLM 0.5.4, `vllm/worker/worker.py`, `Worker.execute_worker` and `ModelRunner.execute_model`.
     """
 
@@ -78,7 +81,10 @@ class Worker:
         return self._network.forward(step, self.kv_cache, self._parts.decode)
 
     def sample(self, row: Tensor, group: SequenceGroup, seq: Sequence) -> int:
-        """The likeliest token at temperature 0, else a draw that depends on the seed, the answer and the position."""
+        """The next token of one of the group's sequences: the likeliest of `row`, [vocab_size], at temperature 0.
+
+        Else a draw that depends on the seed, the answer and the position.
+        """
         params = group.sampling_params or SamplingParams()
         seed = self._seed if params.seed is None else params.seed
         index = [each.seq_id for each in group.get_seqs()].index(seq.seq_id)

@@ -81,7 +81,7 @@ class Backlog:
 
 
 def serve(workload: Iterable[WorkloadRequest], simulator: Simulator) -> Served:
-    """Run the workload to its end, and look at the steps in which a request waits.
+    """Let the simulator run the workload to its end, and look at the steps in which a request waits.
 
     Raises:
         ValueError: when none ever has to: the load is too small to show a limit.

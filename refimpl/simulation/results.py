@@ -201,7 +201,7 @@ class Slots(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What a run has counted so far; `result` makes the record. Fields are named and meant as the record's."""
+    """What a run has counted so far; `result` makes the record. Fields mean the same as in `SimulationResult`."""
 
     num_slots: int  # of the GPU pool
     first_arrival: float = 0.0
@@ -231,7 +231,7 @@ class Tally:
     peak_slots: int = 0
 
     def add_step(self, seconds: float, slots: Slots, num_requests: int, num_seqs: int) -> None:
-        """A step of this length, with this memory, requests and sequences running."""
+        """A step of so many seconds, with this memory, requests and sequences (`num_seqs`) running."""
         self.steps += 1
         self.busy_seconds += seconds
         self.request_seconds += num_requests * seconds
@@ -241,7 +241,7 @@ class Tally:
         self.peak_slots = max(self.peak_slots, slots.handed_out)
 
     def result(self, end: float, wall_seconds: float) -> SimulationResult:
-        """The record of a run that ended at `end` on the simulated clock."""
+        """The record of a run that ended at `end` on the simulated clock, after `wall_seconds` on the real one."""
         seconds = end - self.first_arrival
         first_token, per_output_token = self.first_token, self.per_output_token
         return SimulationResult(

@@ -21,7 +21,7 @@ NONE = "–"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Two lists of numbers, as text; None where a list is missing altogether."""
+    """Two lists of numbers, as text, under one name; None where a list is missing altogether."""
 
     name: str
     yours: tuple[str, ...] | None

@@ -106,5 +106,5 @@ def _legend(pairs: Sequence[tuple[Pool, Pool]]) -> list[tuple[Key, str]]:
 
 
 def ring_key(sheet: Sheet, x: float, y: float) -> None:
-    """The key of what differs."""
+    """The key of what differs, drawn on `sheet`."""
     sheet.ring(x + 2, y + 2, KEY_WIDTH - 4, KEY_HEIGHT - 4)

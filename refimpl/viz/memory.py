@@ -66,7 +66,11 @@ def memory(
 
 
 def read_pools(source: Any, names: Mapping[Any, str]) -> list[PoolState]:
-    """The GPU's and the CPU's pool."""
+    """The GPU's and the CPU's pool of `source`: a block manager, a recorded step or a MemoryReader.
+
+    Raises:
+        TypeError: for an object that is none of them.
+    """
     if not hasattr(source, "block_tables") and all(hasattr(source, name) for name in ("gpu", "cpu")):
         return [_renamed(source.gpu, names), _renamed(source.cpu, names)]
     reader = source if hasattr(source, "read") else None

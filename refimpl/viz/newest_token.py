@@ -34,7 +34,7 @@ WRITTEN, STRIP = COLOURS[1], 7
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One sequence as it stands after something has happened."""
+    """One sequence as it stands after something has happened: `what`, and its table, `block_numbers`."""
 
     what: str
     num_tokens: int  # known

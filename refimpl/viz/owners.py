@@ -87,7 +87,10 @@ def pale(colour: str) -> str:
 
 
 def fill(sheet: Sheet, owner: Owner, x: float, y: float, width: float, height: float, strip: float) -> None:
-    """A pale ground, on which letters read well, over a strip of the owner's full colour and hatch."""
+    """A pale ground, on which letters read well, over a strip of the owner's full colour and hatch.
+
+    The box on `sheet`, `width` by `height` from its upper left corner at x, y, ends in the strip, of height `strip`.
+    """
     sheet.box(x, y, width, height - strip, facecolor=pale(owner.colour))
     hatch = HATCHES[owner.style % len(HATCHES)]
     sheet.box(x, y + height - strip, width, strip, facecolor=owner.colour, edgecolor=INK, hatch=hatch)

@@ -76,7 +76,7 @@ def pool(
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One block of a pool."""
+    """The block `number` of a pool; `cached`: whether it is said to be free with its content kept."""
 
     number: int
     owners: tuple[int, ...]  # indices of the tables that hold this block
@@ -102,7 +102,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One device's blocks as plain numbers."""
+    """One device's blocks as plain numbers: a cell for each, and the owners that cells name by index."""
 
     device: str
     owners: tuple[Owner, ...]
@@ -202,7 +202,7 @@ def grid_width(columns: int) -> int:
 
 
 def draw_grid(sheet: Sheet, state: Pool, left: int, top: int, columns: int) -> int:
-    """Draw every block, in rows of `columns`; returns where the next row would begin."""
+    """Draw every block on `sheet`, in rows of `columns` from `left`, `top`; returns where the next row would begin."""
     for cell in state.cells:
         row, column = divmod(cell.number, columns)
         draw_cell(sheet, state, cell, left + column * PITCH, top + row * PITCH)
@@ -210,7 +210,7 @@ def draw_grid(sheet: Sheet, state: Pool, left: int, top: int, columns: int) -> i
 
 
 def draw_cell(sheet: Sheet, state: Pool, cell: Cell, x: float, y: float) -> None:
-    """Draw one block: its number, its owners side by side, and how many they are."""
+    """Draw one block on `sheet`: its number, its owners side by side, and how many they are."""
     shown = cell.owners if len(cell.owners) <= MOST_BANDS else cell.owners[: MOST_BANDS - 1]
     places = [state.owners[index].place(cell.number) for index in shown] + ["…"] * (len(shown) < len(cell.owners))
     width = SIDE / max(1, len(places))
@@ -273,7 +273,7 @@ def _kept_key(sheet: Sheet, x: float, y: float) -> None:
 
 
 def shared_key(sheet: Sheet, x: float, y: float) -> None:
-    """The key of a block with several owners."""
+    """The key of a block with several owners, drawn on `sheet`."""
     sheet.words(x + KEY_WIDTH / 2, y + KEY_HEIGHT / 2, "×n", 9, bold=True, align=0.5)
     sheet.outline(x, y, KEY_WIDTH, KEY_HEIGHT)
 

@@ -45,6 +45,9 @@ _BOX_CODES = np.array([Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.
 class Sheet:
     """Owns the shapes of a drawing, in CSS pixels with y downwards, in layers of one style each.
 
+    A shape is told its upper left corner, x and y, its width and height, its colour, and a style named as matplotlib's
+    patches name it.
+
     Invariant: a layer is drawn in one call, so that hundreds of blocks cost a handful of calls; what lies on
     top is decided by the style's zorder alone.
     """
@@ -58,7 +61,7 @@ class Sheet:
         self._layers.setdefault(tuple(style.items()), []).append((vertices, codes))
 
     def box(self, x: float, y: float, width: float, height: float, **style: Any) -> None:
-        """Add a rectangle; `style` is named as matplotlib's patches name it."""
+        """Add a rectangle."""
         corners = ((x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y))
         self._put(corners, _BOX_CODES, {"linewidth": 0, "zorder": GROUND, **style})
 
@@ -108,7 +111,10 @@ class Sheet:
         room: float = float("inf"),
         colour: str = INK,
     ) -> None:
-        """Write one line, its middle at height y and `align` of its width left of x, shrunk to fit `room`."""
+        """Write `text` in one line, its middle at height y and `align` of its width left of x, shrunk to fit `room`.
+
+        `size` is the letters', which may be bold.
+        """
         vertices, codes, width = _letter_shapes(text, size, bold)
         scale = min(1, room / width) if width else 1
         start = (x - align * width * scale, y + 0.36 * size * scale)
@@ -208,7 +214,7 @@ class Picture:
 
 
 def text_width(text: str, size: float, bold: bool = False) -> float:
-    """How wide `Sheet.words` writes a line, in CSS pixels."""
+    """The width of a line in CSS pixels, of letters as `Sheet.words` writes them."""
     return _letter_shapes(text, size, bold)[2]
 
 

@@ -65,7 +65,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One sequence's block table as plain numbers."""
+    """The block table of one owner as plain numbers: its links, and `num_tokens` where the length is known."""
 
     owner: Owner
     links: tuple[Link, ...]
@@ -74,7 +74,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """All tables, and what is copied before the step computes."""
+    """All tables, and the copies that come before the step computes."""
 
     tables: tuple[Table, ...]
     copies: tuple[tuple[int, int], ...]

@@ -43,7 +43,7 @@ EVENTS = {
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One quantity over the steps."""
+    """One quantity over the steps: its values, and the height and colour in which it is drawn."""
 
     name: str
     values: tuple[int, ...]

@@ -56,7 +56,7 @@ def lab_problem() -> str:
 
 
 def show(box: Any, name: str, picture: Picture | str, words: str) -> None:
-    """Display a widget, and after it what is left when its kernel is gone: a picture and all of it in words."""
+    """Display the widget `box` under its name, and what is left when its kernel is gone: a picture and all in words."""
     problem = lab_problem() or "Its controls work while a kernel runs: run this cell."
     data = {**box._repr_mimebundle_(), "text/plain": f"{name}. {problem}"}
     put: Any = display
@@ -123,7 +123,7 @@ def image_html(picture: Picture) -> str:
 
 
 def table_html(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table; what is more than a screen holds is counted below it."""
+    """A table, `heads` above its rows; what is more than a screen holds is counted below it."""
     lines = ["<tr>" + "".join(f'<th scope="col">{html.escape(head)}</th>' for head in heads) + "</tr>"]
     for row in rows[:MOST_ROWS]:
         lines.append("<tr>" + "".join(f"<td>{html.escape(str(entry))}</td>" for entry in row) + "</tr>")
