@@ -99,7 +99,7 @@ class Chapter:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Progress:
-    """All chapters of a learner's folder, as bars in JupyterLab and as text elsewhere. `problem`: why there are none."""
+    """All chapters of a learner's folder, as bars in JupyterLab, as text elsewhere. `problem`: why there are none."""
 
     folder: Path
     chapters: tuple[Chapter, ...]
