@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from refimpl.checks.step import History, Log, Operation, Setup, Step, World, equal, show
+from refimpl.checks.step import History, Operation, Step, World, equal, show
 
 DIFFERENCE = "wasted is what was reserved and not used"
 NOTHING_WASTED = "a request that fills its reservation wastes nothing"
@@ -14,18 +14,12 @@ NOTHING_WASTED = "a request that fills its reservation wastes nothing"
 class _WasteWorld(World):
     """A function of two numbers; each operation is one call."""
 
-    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.function, self.log, self.most = subject, log, setup["max_model_len"]
-
     def choices(self) -> Iterable[Operation]:
-        return [("wasted_slots", self.most, used) for used in (0, 1, self.most // 3, self.most - 1, self.most)]
+        most = self.setup["max_model_len"]
+        return [("wasted_slots", most, used) for used in (0, 1, most // 3, most - 1, most)]
 
-    def possible(self, operation: Operation) -> bool:
-        return True
-
-    def perform(self, operation: Operation) -> None:
-        _, reserved, used = operation
-        got = self.log.call(f"wasted_slots({reserved}, {used})", self.function, reserved, used)
+    def _wasted_slots(self, reserved: int, used: int) -> None:
+        got = self.log.call(f"wasted_slots({reserved}, {used})", self.subject, reserved, used)
         self.log.expect(
             NOTHING_WASTED if reserved == used else DIFFERENCE,
             "the result",
@@ -59,8 +53,6 @@ STEPS = (
         title="slots reserved and never used",
         points=1,
         subject="wasted_slots",
-        writes=(),
-        needs=(),
         reference=(),
         properties=(DIFFERENCE, NOTHING_WASTED),
         misconceptions={
@@ -79,8 +71,8 @@ STEPS = (
         },
         world=_WasteWorld,
         examples=(
-            History({"max_model_len": 2048}, (("wasted_slots", 2048, 35),)),
-            History({"max_model_len": 4}, (("wasted_slots", 4, 1), ("wasted_slots", 4, 4), ("wasted_slots", 4, 0))),
+            History.read({"max_model_len": 2048}, "wasted_slots 2048 35"),
+            History.read({"max_model_len": 4}, "wasted_slots 4 1", "wasted_slots 4 4", "wasted_slots 4 0"),
         ),
         setups=lambda rng: {"max_model_len": rng.randint(2, 4096)},
     ),

@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any
 
 from refimpl.block import Device, PhysicalTokenBlock, distinct_blocks, kv_bytes_per_block
-from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, equal, one_line, show
+from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, equal, is_whole, one_line, show
+from refimpl.checks.thoughts import only_one
 
 GIVEN = "a block keeps what it is given"
 NO_KEY = "a block without a content key says so"
@@ -41,7 +42,8 @@ class _BlockWorld(World):
     """Blocks of the learner's class beside records of their fields; called a, b, c … in the order they are made."""
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.block_class, self.log, self.block_size = subject, log, setup["block_size"]
+        super().__init__(subject, setup, log)
+        self.block_size = setup["block_size"]
         self.blocks: dict[str, Any] = {}
         self.records: dict[str, dict[str, Any]] = {}
         self.name_of: dict[Any, str] = {}  # the blocks as keys, as block managers use them
@@ -57,7 +59,7 @@ class _BlockWorld(World):
         if self.blocks:
             yield "__init__", new, Device.GPU, -number, self.block_size
             yield "__init__", new, Device.GPU, number, 1 - number
-        yield from (("use", key) for key, _ in self.names.items())
+        yield from (("use", key) for key in self.names)
 
     def possible(self, operation: Operation) -> bool:
         """A refusal is asked for once a block has been made: an error at every call is no refusal."""
@@ -82,7 +84,7 @@ class _BlockWorld(World):
         device, number, size, block_hash, num_hashed_tokens = (*arguments, -1, 0)[:5]
         block = self.log.call(
             f"{name} = {_call(arguments)}",
-            partial(_construct, self.block_class),
+            partial(_construct, self.subject),
             *arguments,
             raises=(ValueError, self._refusal_fault(number, size)),
             size=size,
@@ -157,7 +159,7 @@ class _BlockWorld(World):
         self.log.refuse(
             REFUSES,
             _call(arguments),
-            partial(_construct, self.block_class),
+            partial(_construct, self.subject),
             *arguments,
             returned="negative-number-accepted" if number < 0 else "no-room-accepted",
             other_error="other-error",
@@ -231,7 +233,7 @@ class _SizeWorld(World):
     """A function of five sizes; each operation is one call."""
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.function, self.log = subject, log
+        super().__init__(subject, setup, log)
         self.sizes = tuple(setup.values())
         self.answered = self.two_bytes_answered = False
 
@@ -246,8 +248,7 @@ class _SizeWorld(World):
         """The refusal of an impossible size is given with the task, so it counts once an answer is right."""
         return self.answered or min(operation[1:]) > 0
 
-    def perform(self, operation: Operation) -> None:
-        _, *sizes = operation
+    def _kv_bytes_per_block(self, *sizes: int) -> None:
         line = f"kv_bytes_per_block({', '.join(map(str, sizes))})"
         named = dict(zip(SIZES, sizes, strict=True))
         if min(sizes) > 0:
@@ -256,30 +257,22 @@ class _SizeWorld(World):
         self.log.refuse(
             IMPOSSIBLE,
             line,
-            self.function,
+            self.subject,
             *sizes,
             returned="impossible-size-answered",
             other_error=None,
             size=next(f"`{name}` is {size}" for name, size in named.items() if size < 1),
         )
 
-    def _answer(self, line: str, sizes: list[int], named: dict[str, int]) -> None:
-        got = self.log.call(line, self.function, *sizes)
+    def _answer(self, line: str, sizes: tuple[int, ...], named: dict[str, int]) -> None:
+        got = self.log.call(line, self.subject, *sizes)
         expected = math.prod((2, *sizes))
         misconception = _size_fault(got, expected, named, self.two_bytes_answered)
         evidence = {"got": f"{got:,}" if isinstance(got, int) else show(got), "expected": expected, **named}
         self.log.expect(FACTORS, "the number of bytes", got, expected, misconception, **evidence)
-        self.log.hold(WHOLE, _is_whole(got), "it should be an int", f"it is {show(got)}", "not-whole", **evidence)
+        self.log.hold(WHOLE, is_whole(got), "it should be an int", f"it is {show(got)}", "not-whole", **evidence)
         self.answered |= min(sizes[:3]) > 1
         self.two_bytes_answered |= sizes[-1] == 2
-
-
-def _is_whole(value: Any) -> bool:
-    try:
-        operator.index(value)
-    except TypeError:
-        return False
-    return True
 
 
 def _size_fault(got: Any, expected: int, sizes: dict[str, int], two_bytes_answered: bool) -> str | None:
@@ -304,7 +297,7 @@ def _size_fault(got: Any, expected: int, sizes: dict[str, int], two_bytes_answer
     several = [math.prod(some) for n in range(2, 7) for some in itertools.combinations(factors, n)]
     if min(*list(sizes.values())[:4]) == 1 or any(_near(got, expected / factor, expected) for factor in several):
         return None
-    return fitting[0] if len(fitting) == 1 else None
+    return only_one(fitting)
 
 
 def _near(got: Any, wrong: float, right: int) -> bool:
@@ -349,7 +342,8 @@ class _IdentityWorld(World):
     """Block tables made by the check. It knows each block by a name: which pool made it, and its number there."""
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.function, self.log, self.num_blocks = subject, log, setup["num_blocks"]
+        super().__init__(subject, setup, log)
+        self.num_blocks = setup["num_blocks"]
         self.blocks: dict[str, PhysicalTokenBlock] = {}  # name -> block, made when a table first lists it
         self.looks: dict[str, dict[str, Any]] = {}  # name -> its fields when it was made
         self.tables: dict[str, list[str]] = {}  # name -> the names of its blocks
@@ -363,7 +357,7 @@ class _IdentityWorld(World):
         for row in (gpu, gpu[::-1], gpu[:1], ("cpu_0", *gpu[1:]), (*gpu, f"gpu_0{SECOND_POOL}"), ("cpu_0",), ()):
             yield "table", new, row
         yield "table", new, (*gpu, *gpu[:2])  # as with a window that goes round
-        keys = tuple(key for key, _ in self.names.items())
+        keys = tuple(self.names)
         for chosen in (keys, keys[::-1], keys[-2:]):
             yield "distinct_blocks", "list", *chosen
             yield "distinct_blocks", "generator", *chosen
@@ -396,11 +390,11 @@ class _IdentityWorld(World):
     def _ask(self, form: str, names: list[str]) -> None:
         given, inside = [self.given[name] for name in names], f"[{', '.join(names)}]"
         if form == "list":
-            got = self.log.call(f"distinct_blocks({inside})", self.function, given)
+            got = self.log.call(f"distinct_blocks({inside})", self.subject, given)
         else:
             got = self.log.call(
                 f"distinct_blocks(table for table in {inside})",
-                self.function,
+                self.subject,
                 (table for table in given),
                 raises=(TypeError, "list-of-tables-expected") if names in self.answered else None,
             )
@@ -464,7 +458,7 @@ class _IdentityWorld(World):
             "first entries only": seen == _first_seen(row[0] for row in rows if row),
         }
         self.thoughts &= {name for name, fits in answers.items() if fits}
-        thought = next(iter(self.thoughts)) if len(seen) > 1 and len(self.thoughts) == 1 else None
+        thought = only_one(self.thoughts) if len(seen) > 1 else None
         by_fields = thought in ("number-is-not-identity", "looks-alike")
         return thought if not by_fields or self._passed_by(seen, rows, wanted) else None
 
@@ -535,7 +529,6 @@ STEPS = (
         points=3,
         subject="PhysicalTokenBlock",
         writes=("__init__",),
-        needs=(),
         reference=(PhysicalTokenBlock.__init__,),
         properties=(GIVEN, NO_KEY, START, REFUSES, OWN_STATE, ONE_OBJECT),
         misconceptions={
@@ -589,8 +582,6 @@ STEPS = (
         title="bytes of a block",
         points=3,
         subject="kv_bytes_per_block",
-        writes=(),
-        needs=(),
         reference=(kv_bytes_per_block,),
         properties=(FACTORS, WHOLE, IMPOSSIBLE),
         misconceptions={
@@ -633,8 +624,6 @@ STEPS = (
         title="which blocks are one",
         points=4,
         subject="distinct_blocks",
-        writes=(),
-        needs=(),
         reference=(distinct_blocks,),
         properties=(ALL, ONCE, FIRST_SEEN, UNTOUCHED),
         misconceptions={

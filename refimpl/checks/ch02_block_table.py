@@ -20,7 +20,20 @@ from refimpl.block import (
     num_required_blocks,
     slots,
 )
-from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, counted, equal, show
+from refimpl.checks.step import (
+    History,
+    Log,
+    Names,
+    Operation,
+    Setup,
+    Step,
+    World,
+    counted,
+    equal,
+    is_count,
+    same_objects,
+    show,
+)
 
 ROUNDS_UP = "tokens that do not fill a block take one all the same"
 NO_SPARE = "tokens that fill their blocks take no further one"
@@ -57,18 +70,22 @@ def _opened(num_tokens: int, block_size: int) -> int:
     return len(range(0, num_tokens, block_size))
 
 
-def _whole(got: Any, expected: int) -> bool:
-    """Whether it is that number and can count: not 3.0, which `range` does not take."""
-    return not isinstance(got, float) and equal(got, expected)
-
-
-class _RequiredWorld(World):
-    """A function of two numbers; each operation is one call."""
+class _FunctionWorld(World):
+    """A function; `telling` is whether an answer may tell a thought."""
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.function, self.log, self.block_size = subject, log, setup["block_size"]
-        self.telling = TELLING in setup
+        super().__init__(subject, setup, log)
+        self.block_size, self.telling = setup["block_size"], TELLING in setup
         self.answered = False  # rightly; before that, what comes where a refusal is due tells no thought
+
+    def refuse(self, name: str, line: str, *arguments: Any, returned: str | None, **told: Any) -> None:
+        """Call the learner's function where it must raise ValueError."""
+        returned, other_error = (returned, "other-error") if self.answered else (None, None)
+        self.log.refuse(name, line, self.subject, *arguments, returned=returned, other_error=other_error, **told)
+
+
+class _RequiredWorld(_FunctionWorld):
+    """A function of two numbers; each operation is one call."""
 
     def choices(self) -> Iterable[Operation]:
         size = self.block_size
@@ -77,34 +94,21 @@ class _RequiredWorld(World):
         yield from (("num_required_blocks", num_tokens, size) for num_tokens in (-1, -size, -2 * size - 1))
         yield from (("num_required_blocks", 35, bad) for bad in (0, -1, -size))
 
-    def possible(self, operation: Operation) -> bool:
-        return True
-
-    def perform(self, operation: Operation) -> None:
-        _, num_tokens, size = operation
+    def _num_required_blocks(self, num_tokens: int, size: int) -> None:
         line = f"num_required_blocks({num_tokens}, {size})"
         if num_tokens < 0 or size < 1:
+            name = NO_NEGATIVE if num_tokens < 0 else NO_SIZE
             accepted = "negative-length-accepted" if num_tokens < 0 else "block-size-accepted"
-            self.log.refuse(
-                NO_NEGATIVE if num_tokens < 0 else NO_SIZE,
-                line,
-                self.function,
-                num_tokens,
-                size,
-                returned=accepted if self.answered else None,
-                other_error="other-error" if self.answered else None,
-                tokens=num_tokens,
-                size=size,
-            )
+            self.refuse(name, line, num_tokens, size, returned=accepted, tokens=num_tokens, size=size)
             return
-        got = self.log.call(line, self.function, num_tokens, size)
+        got = self.log.call(line, self.subject, num_tokens, size)
         blocks = _opened(num_tokens, size)
         full = num_tokens == blocks * size
         in_part = NO_SPARE if full else ROUNDS_UP
         few = int(got) if isinstance(got, Integral) else 0
         self.log.hold(
             in_part if num_tokens else NO_TOKENS,
-            _whole(got, blocks),
+            is_count(got, blocks),
             f"the result should be {blocks}",
             f"it is {show(got)}",
             _required_fault(got, num_tokens, size, blocks) if self.telling else None,
@@ -135,13 +139,11 @@ def _required_fault(got: Any, num_tokens: int, size: int, blocks: int) -> str | 
     return "slots-instead-of-blocks" if blocks > 1 and got == blocks * size else None
 
 
-class _TableWorld(World):
+class _TableWorld(_FunctionWorld):
     """Block tables made by the check, and where their tokens lie by laying them out one after the other."""
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.function, self.log, self.block_size = subject, log, setup["block_size"]
-        self.telling = TELLING in setup
-        self.answered = False  # rightly; before that, what comes where a refusal is due tells no thought
+        super().__init__(subject, setup, log)
         self.names = Names("table_")
         self.tables: dict[str, BlockTable] = {}  # name -> the list that the learner's function is given
         self.blocks: dict[str, tuple[PhysicalTokenBlock, ...]] = {}  # name -> what must stand in it
@@ -167,7 +169,7 @@ class _TableWorld(World):
         else:
             self.ask(self.names[key], *arguments)
 
-    def ask(self, name: str, *arguments: Any) -> None:
+    def ask(self, name: str, *question: Any) -> None:
         """Call the learner's function about this table and compare."""
         raise NotImplementedError
 
@@ -184,7 +186,7 @@ class _TableWorld(World):
     def check_kept(self, name: str) -> None:
         """The learner's function has left the table alone."""
         given, wanted = self.tables[name], self.blocks[name]
-        kept = len(given) == len(wanted) and all(a is b for a, b in zip(given, wanted, strict=True))
+        kept = same_objects(given, wanted)
         now = show([_number(block) for block in given])
         self.log.hold(KEEPS, kept, f"`{name}` should still hold {[_number(block) for block in wanted]}", f"it is {now}")
         for block in wanted:
@@ -224,33 +226,16 @@ class _LocateWorld(_TableWorld):
         yield from (("locate", key, position) for position in sorted(telling) if 0 <= position < room)
         yield from (("locate", key, position) for position in (-1, -size, room, room + 1, room + size))
 
-    def ask(self, name: str, *arguments: Any) -> None:
-        (position,) = arguments
-        table, places = self.tables[name], self.places(name)
+    def ask(self, name: str, *question: Any) -> None:
+        (position,) = question
+        arguments, places = (self.tables[name], position, self.block_size), self.places(name)
         line, told = f"locate({name}, {position}, {self.block_size})", {"position": position, **self.told(name)}
         if not 0 <= position < len(places):
+            refused = NOT_BEFORE if position < 0 else NOT_BEHIND
             accepted = "negative-position-accepted" if position < 0 else "position-behind-the-table-accepted"
-            self.log.refuse(
-                NOT_BEFORE if position < 0 else NOT_BEHIND,
-                line,
-                self.function,
-                table,
-                position,
-                self.block_size,
-                returned=accepted if self.answered else None,
-                other_error="other-error" if self.answered else None,
-                **told,
-            )
+            self.refuse(refused, line, *arguments, returned=accepted, **told)
             return
-        got = self.log.call(
-            line,
-            self.function,
-            table,
-            position,
-            self.block_size,
-            raises=(ValueError, "refuses-too-early"),
-            **told,
-        )
+        got = self.log.call(line, self.subject, *arguments, raises=(ValueError, "refuses-too-early"), **told)
         block, offset = places[position]
         is_pair = isinstance(got, (tuple, list)) and len(got) == 2
         should = f"it should return (block {block.block_number}, {offset})"
@@ -265,7 +250,7 @@ class _LocateWorld(_TableWorld):
             "got_block": show(_number(got[0])),
             "got_offset": show(got[1]),
         }
-        for what, holds in ((BLOCK, got[0] is block), (OFFSET, _whole(got[1], offset))):
+        for what, holds in ((BLOCK, got[0] is block), (OFFSET, is_count(got[1], offset))):
             self.log.hold(what, holds, should, f"it returned {_seen(got)}", fault, **told)
         self.check_kept(name)
         self.answered = True
@@ -286,16 +271,16 @@ def _locate_fault(
     index, size = table.index(block), block.block_size
     if size < USUAL:
         usual_index, usual_offset = divmod(position, USUAL)
-        return "always-16" if got[0] is table[usual_index] and _whole(got[1], usual_offset) else None
+        return "always-16" if got[0] is table[usual_index] and is_count(got[1], usual_offset) else None
     if isinstance(got[0], PhysicalTokenBlock) and got[0] not in table:
         return "another-object" if got[0].block_number == block.block_number else None
-    if isinstance(got[0], Integral) and _whole(got[1], offset):
+    if isinstance(got[0], Integral) and is_count(got[1], offset):
         number_first = {"number-instead-of-block": block.block_number, "index-instead-of-block": index}
         return next((name for name, number in number_first.items() if equal(got[0], number)), None)
 
     def is_place(index: int, offset: int) -> bool:
         there = -len(table) <= index < len(table)
-        return there and got[0] is table[index] and _whole(got[1], offset)
+        return there and got[0] is table[index] and is_count(got[1], offset)
 
     by_number = sorted(table, key=lambda block: block.block_number)
     looked_up = [block for block in table if block.block_number == index]
@@ -308,7 +293,7 @@ def _locate_fault(
         "index-and-offset-swapped": is_place(offset, index),
         "full-block-not-left": offset == 0 < index and (is_place(index - 1, 0) or is_place(index - 1, size)),
         "one-block-too-far": is_place(index + 1, offset),
-        "order-of-the-numbers": any(got[0] is block for block in looked_up) and _whole(got[1], offset),
+        "order-of-the-numbers": any(got[0] is block for block in looked_up) and is_count(got[1], offset),
     }
     return next((name for name, matches in thoughts.items() if matches), None)
 
@@ -328,36 +313,20 @@ class _SlotsWorld(_TableWorld):
         for bad in (-1, -size, room, room + size):
             yield from (("slots", key, "list", positions) for positions in ((bad,), (*edges, bad), (bad, *edges)))
 
-    def ask(self, name: str, *arguments: Any) -> None:
-        how, positions = arguments
-        table, places = self.tables[name], self.places(name)
+    def ask(self, name: str, *question: Any) -> None:
+        how, positions = question
         given, shown = _given(how, positions)
+        arguments, places = (self.tables[name], given, self.block_size), self.places(name)
         line = f"slots({name}, {shown}, {self.block_size})"
         bad = next((position for position in positions if not 0 <= position < len(places)), None)
         told = {"bad": bad, **self.told(name)}
         if bad is not None:
-            self.log.refuse(
-                EVERY_POSITION,
-                line,
-                self.function,
-                table,
-                given,
-                self.block_size,
-                returned="position-without-a-block-answered" if self.answered and self.telling else None,
-                other_error="other-error" if self.answered else None,
-                **told,
-            )
+            accepted = "position-without-a-block-answered" if self.telling else None
+            self.refuse(EVERY_POSITION, line, *arguments, returned=accepted, **told)
             return
         once_more = how == "iter" and self.answered and self.telling  # the same is known to be right for a list
-        got = self.log.call(
-            line,
-            self.function,
-            table,
-            given,
-            self.block_size,
-            raises=(ValueError, "read-twice" if once_more else "refuses-too-early"),
-            **told,
-        )
+        raises = (ValueError, "read-twice" if once_more else "refuses-too-early")
+        got = self.log.call(line, self.subject, *arguments, raises=raises, **told)
         row = {place: slot for slot, place in enumerate(_laid_out(self.block_size))}
         wanted = [row[block.block_number, offset] for block, offset in map(places.__getitem__, positions)]
         self._compare(name, how, positions, got, wanted)
@@ -369,7 +338,7 @@ class _SlotsWorld(_TableWorld):
     def _compare(self, name: str, how: str, positions: tuple[int, ...], got: Any, wanted: list[int]) -> None:
         answer = _listed(got)
         slot_at = dict(enumerate(answer or ()))
-        differs = next((i for i, slot in enumerate(wanted) if not _whole(slot_at.get(i), slot)), 0)
+        differs = next((i for i, slot in enumerate(wanted) if not is_count(slot_at.get(i), slot)), 0)
         told = {"got": show(got), "asked": len(positions), **self.told(name)}
         if positions:
             block, offset = self.places(name)[positions[differs]]
@@ -391,7 +360,7 @@ class _SlotsWorld(_TableWorld):
         once_or = READ_ONCE if how == "iter" else ""
         self.log.hold(once_or or ONE_EACH, one_each, should, but, fault, **told)
         if wanted:
-            right = all(map(_whole, answer or (), wanted))
+            right = all(map(is_count, answer or (), wanted))
             self.log.hold(once_or or SLOT, right, should, but, fault, **told)
 
 
@@ -447,13 +416,8 @@ def _slots_fault(
     return next((name for name, answer in thoughts.items() if answer != wanted and equal(got, answer)), None)
 
 
-class _WasteWorld(World):
+class _WasteWorld(_FunctionWorld):
     """Lists of lengths; each operation is one call."""
-
-    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.function, self.log, self.block_size = subject, log, setup["block_size"]
-        self.telling = TELLING in setup
-        self.answered = False  # rightly; before that, what comes where a refusal is due tells no thought
 
     def choices(self) -> Iterable[Operation]:
         size = self.block_size
@@ -471,29 +435,15 @@ class _WasteWorld(World):
             yield from (("internal_fragmentation", "list", some, size) for some in ((bad,), (35, bad), (bad, size)))
         yield from (("internal_fragmentation", "list", (35,), bad) for bad in (0, -size))
 
-    def possible(self, operation: Operation) -> bool:
-        return True
-
-    def perform(self, operation: Operation) -> None:
-        _, how, lengths, size = operation
+    def _internal_fragmentation(self, how: str, lengths: tuple[int, ...], size: int) -> None:
         given, shown = _given(how, lengths)
         line = f"internal_fragmentation({shown}, {size})"
         bad = min(lengths, default=0)
         if bad < 0 or size < 1:
             accepted = "negative-length-accepted" if bad < 0 else "block-size-accepted"
-            self.log.refuse(
-                NO_SUCH_LENGTH,
-                line,
-                self.function,
-                given,
-                size,
-                returned=accepted if self.answered else None,
-                other_error="other-error" if self.answered else None,
-                tokens=bad,
-                size=size,
-            )
+            self.refuse(NO_SUCH_LENGTH, line, given, size, returned=accepted, tokens=bad, size=size)
             return
-        got = self.log.call(line, self.function, given, size)
+        got = self.log.call(line, self.subject, given, size)
         in_use = [_opened(length, size) * size for length in lengths]
         wasted = [room - length for room, length in zip(in_use, lengths, strict=True)]
         last = lengths[-1] if lengths else 0
@@ -583,8 +533,6 @@ STEPS = (
         title="how many blocks a length takes",
         points=2,
         subject="num_required_blocks",
-        writes=(),
-        needs=(),
         reference=(num_required_blocks,),
         properties=(ROUNDS_UP, NO_SPARE, NO_TOKENS, NO_NEGATIVE, NO_SIZE),
         misconceptions={
@@ -631,8 +579,6 @@ STEPS = (
         title="from a position to its block",
         points=3,
         subject="locate",
-        writes=(),
-        needs=(),
         reference=(locate,),
         properties=(A_PAIR, BLOCK, OFFSET, NOT_BEFORE, NOT_BEHIND, KEEPS),
         misconceptions={
@@ -691,8 +637,6 @@ STEPS = (
         title="from positions to slots",
         points=3,
         subject="slots",
-        writes=(),
-        needs=(),
         reference=(slots,),
         properties=(ONE_EACH, SLOT, READ_ONCE, EVERY_POSITION, KEEPS),
         misconceptions={
@@ -756,8 +700,6 @@ STEPS = (
         title="what the last blocks waste",
         points=2,
         subject="internal_fragmentation",
-        writes=(),
-        needs=(),
         reference=(internal_fragmentation,),
         properties=(EMPTY_END, FULL_END, NOTHING_HELD, SUMMED, READ_ONCE, NO_SUCH_LENGTH),
         misconceptions={

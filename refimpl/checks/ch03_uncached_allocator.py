@@ -13,56 +13,44 @@ from typing import Any
 
 from refimpl.allocator import UncachedBlockAllocator
 from refimpl.block import BlockTable, Device, PhysicalTokenBlock, share_block_table
-from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, counted, equal, show
+from refimpl.checks.allocator_world import (
+    A_BLOCK,
+    DOUBLE_FREE,
+    FREE_COUNT,
+    OF_REFUSED_FREES,
+    OWNERS,
+    REFUSAL_KEEPS,
+    AllocatorWorld,
+)
+from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, counted, equal, same_objects, show
 
-A_BLOCK = "returns a block of this pool"
 ONCE = "no block is out twice"
 ONE_OWNER = "a block that goes out has one owner"
-FREE_COUNT = "the free count follows"
 EMPTY_REFUSES = "an empty pool refuses with ValueError"
-REFUSAL_KEEPS = "a refused call changes nothing"
-OWNERS = "free takes one owner away"
 COMES_BACK = "a block comes back with its last owner, and only then"
 GOES_OUT_AGAIN = "a block that came back can go out again"
-DOUBLE_FREE = "a block without an owner is refused with ValueError"
 STILL_ALLOCATES = "allocate goes on as 03-allocate asked"
 
+ALLOCATES = (A_BLOCK, ONCE, ONE_OWNER, FREE_COUNT, EMPTY_REFUSES)
+KEY_AND_LENGTH = "4711 16"  # what prefix caching passes to allocate; ignored here
 
-KEY_AND_LENGTH = (4711, 16)  # what prefix caching passes to allocate; ignored here
 
+class _PoolWorld(AllocatorWorld):
+    """An allocator beside a ledger of owners."""
 
-class _PoolWorld(World):
-    """An allocator beside a ledger of owners. Blocks are called a, b, c … in the order they went out."""
-
-    a_block, once, one_owner, free_count, empty_refuses = A_BLOCK, ONCE, ONE_OWNER, FREE_COUNT, EMPTY_REFUSES
+    kind = "UncachedBlockAllocator"
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.log, self.total, self.block_size = log, setup["num_blocks"], setup["block_size"]
-        self.device = Device(setup["device"])
+        super().__init__(subject, setup, log)
         self.blocks: dict[str, Any] = {}  # name -> the learner's block
         self.owners: dict[str, int] = {}  # name -> owners, 0 once it has come back
         self.just_freed: list[str] = []  # came back, and nothing has gone out since
         self.came_back = False
-        self.names = Names()
-        self.allocator = log.call(
-            f"allocator = UncachedBlockAllocator(Device.{self.device.name}, block_size={self.block_size}, "
-            f"num_blocks={self.total})",
-            subject,
-            self.device,
-            self.block_size,
-            self.total,
-        )
 
     @property
     def free(self) -> int:
         """Free blocks by the ledger."""
         return self.total - sum(1 for owners in self.owners.values() if owners)
-
-    def _num_free(self) -> Any:
-        return self.log.ask("allocator.get_num_free_blocks()", self.allocator.get_num_free_blocks)
-
-    def _num_total(self) -> Any:
-        return self.log.ask("allocator.get_num_total_blocks()", self.allocator.get_num_total_blocks)
 
     def possible(self, operation: Operation) -> bool:
         verb, key, *_ = operation
@@ -73,83 +61,38 @@ class _PoolWorld(World):
         name = self.names[key]
         return self.owners[name] > 0 or (verb == "free" and name in self.just_freed)
 
-    def perform(self, operation: Operation) -> None:
-        verb, key, *arguments = operation
-        if verb == "allocate" and not self.free:
+    def _allocate(self, key: Any, *arguments: int) -> None:
+        if not self.free:
             self._allocate_from_empty()
-        elif verb == "allocate":
-            self._allocate(self.names.add(key), *arguments)
-        elif verb == "share":
-            self._share(self.names[key])
-        elif self.owners[self.names[key]]:
-            self._free(self.names[key])
-        else:
-            self._free_again(self.names[key])
-
-    def _allocate(self, name: str, *arguments: int) -> None:
-        free = self.free
+            return
+        name, free = self.names.add(key), self.free
         raises: tuple[type[Exception], str] = (ValueError, "refuses-too-early")
         if arguments:
             raises = (TypeError, "arguments-dropped")
         elif self.came_back:
             raises = (Exception, "not-the-block-itself")
-        block = self.log.call(
-            f"{name} = allocator.allocate({', '.join(map(str, arguments))})",
-            self.allocator.allocate,
-            *arguments,
-            raises=raises,
-            blocks=counted(free, "block"),
-        )
-        self._check_block(block)
-        numbers = {self.blocks[other].block_number: other for other, owners in self.owners.items() if owners}
-        other = numbers.get(block.block_number)
-        self.log.hold(
-            self.once,
-            other is None,
-            "it should be a block that nobody has",
-            f"it is block {block.block_number}, which `{other}` still is",
-            "given-out-twice",
-            number=block.block_number,
-            other=other,
-        )
-        self.log.expect(
-            self.one_owner,
-            f"{name}.ref_count",
-            block.ref_count,
-            1,
-            "owner-not-counted" if equal(block.ref_count, 0) else None,
-        )
+        line = f"{name} = allocator.allocate({', '.join(map(str, arguments))})"
+        blocks = counted(free, "block")
+        block = self.log.call(line, self.allocator.allocate, *arguments, raises=raises, blocks=blocks)
+        self.check_block(block)
+        self._check_nobodys(block)
+        fault = "owner-not-counted" if equal(block.ref_count, 0) else None
+        self.log.expect(self.named(ONE_OWNER), f"{name}.ref_count", block.ref_count, 1, fault)
         self.blocks[name], self.owners[name] = block, 1
         self.just_freed.clear()
         if self.came_back:
             self.log.hold(GOES_OUT_AGAIN, True, "", "")
         self._check_counts("not-taken-off-the-list")
 
-    def _check_block(self, block: Any) -> None:
-        fields = ("device", "block_number", "block_size", "ref_count")
-        fits = all(hasattr(block, name) for name in fields)
-        misconception = "block-not-returned" if block is None else None
-        if isinstance(block, Integral):
-            misconception = "number-instead-of-block"
-        should = "it should return a PhysicalTokenBlock"
-        self.log.hold(self.a_block, fits, should, f"it returned {show(block)}", misconception, number=show(block))
-        is_number = isinstance(block.block_number, Integral)
-        in_pool = is_number and 0 <= int(block.block_number) < self.total
-        self.log.hold(
-            self.a_block,
-            in_pool,
-            f"its block_number should be 0 or more and below {self.total}",
-            f"it is {show(block.block_number)}",
-            "made-up-block" if is_number else None,
-            number=show(block.block_number),
-            blocks=counted(self.total, "block"),
-        )
-        self.log.expect(self.a_block, "its device", block.device, self.device)
-        self.log.expect(self.a_block, "its block_size", block.block_size, self.block_size)
+    def _check_nobodys(self, block: Any) -> None:
+        numbers = {self.blocks[other].block_number: other for other, owners in self.owners.items() if owners}
+        number, other = block.block_number, numbers.get(block.block_number)
+        should, but = "it should be a block that nobody has", f"it is block {number}, which `{other}` still is"
+        self.log.hold(self.named(ONCE), other is None, should, but, "given-out-twice", number=number, other=other)
 
     def _allocate_from_empty(self) -> None:
         self.log.refuse(
-            self.empty_refuses,
+            self.named(EMPTY_REFUSES),
             "allocator.allocate()",
             self.allocator.allocate,
             returned="empty-pool-answers",
@@ -158,96 +101,60 @@ class _PoolWorld(World):
         )
         self._check_unchanged()
 
-    def _share(self, name: str) -> None:
+    def _share(self, key: Any) -> None:
+        name = self.names[key]
         self.blocks[name].ref_count += 1
         self.owners[name] += 1
         self.log.note(f"{name}.ref_count += 1    # a second table holds {name}")
         self._check_counts(None)
 
-    def _free(self, name: str) -> None:
-        self.log.call(
-            f"allocator.free({name})",
-            self.allocator.free,
-            self.blocks[name],
-            raises=(ValueError, "owner-refused"),
-            block=name,
-            owners=counted(self.owners[name], "owner"),
-        )
+    def _free(self, key: Any) -> None:
+        name = self.names[key]
+        line, block, owners = f"allocator.free({name})", self.blocks[name], self.owners[name]
+        if not owners:
+            thoughts = {"returned": "double-free-accepted", "other_error": "double-free-other-error"}
+            self.log.refuse(DOUBLE_FREE, line, self.allocator.free, block, **thoughts, block=name)
+            self._check_unchanged()
+            return
+        refused, evidence = (ValueError, "owner-refused"), {"block": name, "owners": counted(owners, "owner")}
+        self.log.call(line, self.allocator.free, block, raises=refused, **evidence)
         self.owners[name] -= 1
-        left = self.owners[name]
-        if not left:
+        if not self.owners[name]:
             self.just_freed.append(name)
             self.came_back = True
-        owners, free = self.blocks[name].ref_count, self._num_free()
-        self.log.expect(
-            OWNERS,
-            f"{name}.ref_count",
-            owners,
-            left,
-            _owner_fault(owners, left),
-            block=name,
-            owners=counted(left, "owner"),
-            left=left,
-            got=show(owners),
-        )
-        self.log.expect(
-            COMES_BACK,
-            "the number of free blocks",
-            free,
-            self.free,
-            _return_fault(free, self.free, left),
-            block=name,
-            number=self.blocks[name].block_number,
-            owners=counted(left, "owner"),
-            s="s" if left == 1 else "",
-            free=show(free),
-            expected=self.free,
-        )
+        self._check_freed(name)
         self._check_counts(None)
 
-    def _free_again(self, name: str) -> None:
-        self.log.refuse(
-            DOUBLE_FREE,
-            f"allocator.free({name})",
-            self.allocator.free,
-            self.blocks[name],
-            returned="double-free-accepted",
-            other_error="double-free-other-error",
-            block=name,
-        )
-        self._check_unchanged()
+    def _check_freed(self, name: str) -> None:
+        left, got, free = self.owners[name], self.blocks[name].ref_count, self.num_free()
+        evidence = {"block": name, "owners": counted(left, "owner"), "left": left, "got": show(got)}
+        self.log.expect(OWNERS, f"{name}.ref_count", got, left, _owner_fault(got, left), **evidence)
+        evidence |= {"number": self.blocks[name].block_number, "s": "s" if left == 1 else ""}
+        evidence |= {"free": show(free), "expected": self.free}
+        fault = _return_fault(free, self.free, left)
+        self.log.expect(COMES_BACK, "the number of free blocks", free, self.free, fault, **evidence)
 
     def _check_unchanged(self) -> None:
         """After a refusal: the free count and every owner count are as before."""
+        fault = "changed-before-refusing"
         for name, block in self.blocks.items():
             if self.owners[name] or name in self.just_freed:
-                self.log.expect(
-                    REFUSAL_KEEPS,
-                    f"{name}.ref_count",
-                    block.ref_count,
-                    self.owners[name],
-                    "changed-before-refusing",
-                    changed=f"`{name}.ref_count`",
-                )
+                what, changed = f"{name}.ref_count", f"`{name}.ref_count`"
+                self.log.expect(REFUSAL_KEEPS, what, block.ref_count, self.owners[name], fault, changed=changed)
         for what, got, expected in (
-            ("the number of free blocks", self._num_free(), self.free),
-            ("the number of blocks in all", self._num_total(), self.total),
+            ("the number of free blocks", self.num_free(), self.free),
+            ("the number of blocks in all", self.num_total(), self.total),
         ):
-            self.log.expect(REFUSAL_KEEPS, what, got, expected, "changed-before-refusing", changed=what)
+            self.log.expect(REFUSAL_KEEPS, what, got, expected, fault, changed=what)
 
     def _check_counts(self, too_many_free: str | None) -> None:
-        free = self._num_free()
-        self.log.expect(
-            self.free_count,
-            "the number of free blocks",
-            free,
-            self.free,
-            too_many_free if equal(free, self.free + 1) else None,
-        )
-        self.log.expect(self.free_count, "the number of blocks in all", self._num_total(), self.total)
-        for name, owners in self.owners.items():
+        name, free = self.named(FREE_COUNT), self.num_free()
+        fault = too_many_free if equal(free, self.free + 1) else None
+        self.log.expect(name, "the number of free blocks", free, self.free, fault)
+        self.log.expect(name, "the number of blocks in all", self.num_total(), self.total)
+        for block, owners in self.owners.items():
             if owners:
-                self.log.expect(self.free_count, f"{name}.ref_count", self.blocks[name].ref_count, owners)
+                self.log.expect(name, f"{block}.ref_count", self.blocks[block].ref_count, owners)
 
 
 class _AllocateWorld(_PoolWorld):
@@ -260,7 +167,8 @@ class _AllocateWorld(_PoolWorld):
 class _FreeWorld(_PoolWorld):
     """Allocations, second owners, and frees, of blocks without an owner too."""
 
-    a_block = once = one_owner = free_count = empty_refuses = STILL_ALLOCATES
+    def named(self, name: str) -> str:
+        return STILL_ALLOCATES if name in ALLOCATES else name
 
     def choices(self) -> Iterable[Operation]:
         owned = [key for key, name in self.names.items() if self.owners[name]]
@@ -290,8 +198,7 @@ def _pool_sizes(rng: random.Random) -> Setup:
 
 
 def _pool_history(num_blocks: int, *operations: str) -> History:
-    setup = {"num_blocks": num_blocks, "block_size": 16, "device": 1}
-    return History(setup, tuple(tuple(operation.split()) for operation in operations))
+    return History.read({"num_blocks": num_blocks, "block_size": 16, "device": 1}, *operations)
 
 
 SAME_BLOCKS = "the new table holds the same blocks in the same order"
@@ -304,7 +211,7 @@ class _ShareWorld(World):
     """Block tables made by the check; the ledger is the tables themselves: a block's owners are those that list it."""
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.share, self.log = subject, log
+        super().__init__(subject, setup, log)
         self.blocks = [PhysicalTokenBlock(Device.GPU, number, block_size=16) for number in range(setup["num_blocks"])]
         self.unused = list(self.blocks)
         log.note(f"allocator = UncachedBlockAllocator(Device.GPU, block_size=16, num_blocks={setup['num_blocks']})")
@@ -315,8 +222,8 @@ class _ShareWorld(World):
     def choices(self) -> Iterable[Operation]:
         new = self.names.new_key()
         yield from (("table", new, size) for size in range(min(6, len(self.unused)) + 1))
-        yield from (("share_block_table", new, key) for key, _ in self.names.items())
-        yield from (("grow", key) for key, _ in self.names.items() if self.unused)
+        yield from (("share_block_table", new, key) for key in self.names)
+        yield from (("grow", key) for key in self.names if self.unused)
 
     def possible(self, operation: Operation) -> bool:
         verb, key, *arguments = operation
@@ -325,36 +232,29 @@ class _ShareWorld(World):
         fits = arguments[0] <= len(self.unused) if verb == "table" else arguments[0] in self.names
         return key not in self.names and fits
 
-    def perform(self, operation: Operation) -> None:
-        verb, key, *arguments = operation
-        if verb == "grow":
-            self._grow(self.names[key])
-        elif verb == "table":
-            self._table(self.names.add(key), arguments[0])
-        else:
-            self._share(self.names[arguments[0]], self.names.add(key))
-
     def _take(self) -> PhysicalTokenBlock:
         block = self.unused.pop()
         block.ref_count = 1
         return block
 
-    def _table(self, name: str, size: int) -> None:
+    def _table(self, key: Any, size: int) -> None:
+        name = self.names.add(key)
         self.given[name] = [self._take() for _ in range(size)]
         self.tables[name] = list(self.given[name])
         blocks = f"[allocator.allocate() for _ in range({size})]" if size else "[]"
         self.log.note(f"{name} = {blocks}    # blocks {_numbers(self.tables[name])}")
 
-    def _grow(self, name: str) -> None:
-        block = self._take()
+    def _grow(self, key: Any) -> None:
+        name, block = self.names[key], self._take()
         self.given[name].append(block)
         self.tables[name].append(block)
         self.log.note(f"{name}.append(allocator.allocate())    # block {block.block_number}")
         self._check_tables()
 
-    def _share(self, parent: str, child: str) -> None:
+    def _share_block_table(self, child_key: Any, parent_key: Any) -> None:
+        parent, child = self.names[parent_key], self.names.add(child_key)
         line = f"{child} = share_block_table({parent})"
-        new_table = self.log.call(line, self.share, self.given[parent])
+        new_table = self.log.call(line, self.subject, self.given[parent])
         wanted = self.tables[parent]
         self.log.hold(
             SAME_BLOCKS,
@@ -380,14 +280,14 @@ class _ShareWorld(World):
         self._check_tables()
 
     def _check_same_blocks(self, new_table: list[Any], wanted: BlockTable) -> None:
-        same = _same(new_table, wanted)
+        same = same_objects(new_table, wanted)
         numbers = _numbers(wanted)
         misconception, but = None, f"it holds {_seen(new_table)}"
         if not same and equal(new_table, numbers):
             misconception, but = "numbers-instead-of-blocks", "it holds these numbers"
         elif not same and [getattr(block, "block_number", None) for block in new_table] == numbers:
             misconception, but = "blocks-copied", "it holds new objects"
-        elif not same and _same(new_table, wanted[:-1]):
+        elif not same and same_objects(new_table, wanted[:-1]):
             misconception = "last-block-left-out"
         self.log.hold(
             SAME_BLOCKS,
@@ -416,14 +316,9 @@ class _ShareWorld(World):
         for name, wanted in self.tables.items():
             given = self.given[name]
             should, but = f"`{name}` should still hold the blocks {_numbers(wanted)}", f"it holds {_seen(given)}"
-            self.log.hold(OTHERS_KEEP, _same(given, wanted), should, but)
+            self.log.hold(OTHERS_KEEP, same_objects(given, wanted), should, but)
         for block in self.blocks:
             self._check_owners(block, "other", OTHERS_KEEP)
-
-
-def _same(given: list[Any], wanted: BlockTable) -> bool:
-    """Whether both hold the same objects in the same order."""
-    return len(given) == len(wanted) and all(a is b for a, b in zip(given, wanted, strict=True))
 
 
 def _seen(given: list[Any]) -> str:
@@ -442,8 +337,8 @@ def _sharing_fault(got: Any, owners: int) -> str | None:
     return "counted-more-than-once" if isinstance(got, Integral) and int(got) > owners else None
 
 
-def _table_history(num_blocks: int, *operations: Operation) -> History:
-    return History({"num_blocks": num_blocks}, operations)
+def _table_history(num_blocks: int, *operations: str) -> History:
+    return History.read({"num_blocks": num_blocks}, *operations)
 
 
 def _table_sizes(rng: random.Random) -> Setup:
@@ -483,10 +378,7 @@ STEPS = (
         examples=(
             _pool_history(3, "allocate a", "allocate b", "allocate c", "allocate d"),
             _pool_history(1, "allocate a", "allocate b", "allocate c"),
-            History(
-                {"num_blocks": 3, "block_size": 16, "device": 1},
-                (("allocate", "a"), ("allocate", "b", *KEY_AND_LENGTH), ("allocate", "c", *KEY_AND_LENGTH)),
-            ),
+            _pool_history(3, "allocate a", *(f"allocate {name} {KEY_AND_LENGTH}" for name in "bc")),
         ),
         setups=_pool_sizes,
     ),
@@ -522,12 +414,7 @@ STEPS = (
             "itself (not its number): once a block had come back, `allocate` ended in {error}.",
             "owner-refused": "Every owner may let go, be the block shared or not: `{block}` had {owners}, and your "
             "`free` raised ValueError.",
-            "double-free-accepted": "To free a block that nobody holds is a mistake of the caller's, and silence would "
-            "hide it: `{block}` had 0 owners, so raise ValueError.",
-            "double-free-other-error": "The error for a block without an owner is ValueError, since that is what a "
-            "caller waits for: yours raised {error}.",
-            "changed-before-refusing": "A call that is refused leaves everything as it was: look at the count before "
-            "you change it, yours changed {changed} before it raised.",
+            **OF_REFUSED_FREES,
         },
         world=_FreeWorld,
         examples=(
@@ -543,8 +430,6 @@ STEPS = (
         title="one more owner",
         points=3,
         subject="share_block_table",
-        writes=(),
-        needs=(),
         reference=(share_block_table,),
         properties=(SAME_BLOCKS, OWN_LIST, ONE_MORE_OWNER, OTHERS_KEEP),
         misconceptions={
@@ -566,9 +451,9 @@ STEPS = (
         },
         world=_ShareWorld,
         examples=(
-            _table_history(3, ("table", "a", 2), ("share_block_table", "b", "a"), ("grow", "b")),
-            _table_history(2, ("table", "a", 1), ("share_block_table", "b", "a"), ("share_block_table", "c", "a")),
-            _table_history(1, ("table", "a", 0), ("share_block_table", "b", "a"), ("grow", "b")),
+            _table_history(3, "table a 2", "share_block_table b a", "grow b"),
+            _table_history(2, "table a 1", "share_block_table b a", "share_block_table c a"),
+            _table_history(1, "table a 0", "share_block_table b a", "grow b"),
         ),
         setups=_table_sizes,
     ),

@@ -46,12 +46,12 @@ class _WatermarkWorld(World):
     """A function of a share and a number of blocks; each operation is one call."""
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.function, self.log, self.most = subject, log, setup["num_gpu_blocks"]
+        self.subject, self.log, self.most = subject, log, setup["num_gpu_blocks"]
 
     @cached_property
     def always_raises(self) -> bool:
         """Whether it raises for an everyday share too, so that no error of its own is about the odd ones."""
-        return not _returns(self.function, 0.5, 100)
+        return not _returns(self.subject, 0.5, 100)
 
     def choices(self) -> Iterable[Operation]:
         for num_blocks in (self.most // 2, self.most):
@@ -69,7 +69,7 @@ class _WatermarkWorld(World):
             returned = "negative-accepted" if share < 0 else "not-finite-accepted"
             other = None if self.always_raises else "other-error" if share < 0 else "infinite-other-error"
             self.log.refuse(
-                REFUSES_SHARES, line, self.function, share, num_blocks, returned=returned, other_error=other, **facts
+                REFUSES_SHARES, line, self.subject, share, num_blocks, returned=returned, other_error=other, **facts
             )
             return
         of_pool = share * num_blocks
@@ -79,7 +79,7 @@ class _WatermarkWorld(World):
         facts["expected"] = expected
         refused = "zero-refused" if share == 0 else "above-one-refused" if share >= 1 else ""
         refused = "" if self.always_raises else refused
-        got = self.log.call(line, self.function, share, num_blocks, raises=(ValueError, refused), **facts)
+        got = self.log.call(line, self.subject, share, num_blocks, raises=(ValueError, refused), **facts)
         facts["got"] = show(got)
         name = None if equal(got, expected) else self._fault(got, expected, of_pool)
         self.log.expect(CUT_OFF, "the result", got, expected, name, **facts)
@@ -89,7 +89,7 @@ class _WatermarkWorld(World):
 
     def _not_whole(self) -> str | None:
         """The misconception behind a right number of the wrong type; none where a share would show it better."""
-        of_1_3 = _asked(self.function, 0.01, 130)
+        of_1_3 = _asked(self.subject, 0.01, 130)
         return None if isinstance(of_1_3, float) and of_1_3 % 1 else "not-an-int"
 
     def _fault(self, got: Any, expected: int, of_pool: float) -> str | None:
@@ -98,12 +98,12 @@ class _WatermarkWorld(World):
             return "nothing-returned"
         if equal(got, of_pool):
             return "not-cut-off"
-        if equal(_asked(self.function, 0.9, 1000), 9):
+        if equal(_asked(self.subject, 0.9, 1000), 9):
             return "percent"
         if not equal(got, expected + 1):
             return None
         for num_blocks, more, name in ((130, 2, "rounded-up"), (199, 2, "rounded"), (30, 1, "at-least-one")):
-            if equal(_asked(self.function, 0.01, num_blocks), more):
+            if equal(_asked(self.subject, 0.01, num_blocks), more):
                 return name
         return "float-mended" if of_pool > expected + 0.99 else None
 
@@ -673,8 +673,6 @@ STEPS = (
         title="how many blocks are kept back",
         points=2,
         subject="num_watermark_blocks",
-        writes=(),
-        needs=(),
         reference=(num_watermark_blocks,),
         properties=(CUT_OFF, WHOLE, REFUSES_SHARES),
         misconceptions={

@@ -93,7 +93,7 @@ class _CallsWorld(World):
     """A function; each operation is one call on tensors of its own, of sizes that are the world's."""
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.function, self.setup, self.log = subject, setup, log
+        self.subject, self.setup, self.log = subject, setup, log
         self.calls = 0
         self.answered = False  # rightly; before that, an error or NaN tells no thought
 
@@ -175,7 +175,7 @@ class _GatherWorld(_CallsWorld):
         entries = f"{list(table)}" if table else "[], dtype=torch.int64"
         line = f"gather(cache, torch.tensor({entries}), {num_tokens})"
         block_table = torch.tensor(table, dtype=torch.int64)
-        got = self.log.call(line, self.function, cache, block_table, num_tokens, raises=raises)
+        got = self.log.call(line, self.subject, cache, block_table, num_tokens, raises=raises)
         shape = (num_tokens, *sizes[2:])
         right = [table[t // size] * size + t % size for t in range(num_tokens)]
         told = {"tokens": counted(num_tokens, "token"), "size": size}
@@ -308,7 +308,7 @@ class _AttendWorld(_StateWorld):
         self.log.note(f"query, keys, values = in_a_row({given})")
         line = f"attend(query, keys, values{_scale(scale)})"
         raises = (Exception, "no-tokens-forgotten") if self.answered and not num_tokens else None
-        got = self.log.call(line, lambda: self.function(query, keys, values, **_given(scale)), raises=raises)
+        got = self.log.call(line, lambda: self.subject(query, keys, values, **_given(scale)), raises=raises)
         in_part = AVERAGE
         if not num_tokens:
             in_part = NOTHING
@@ -444,7 +444,7 @@ class _BlocksWorld(_StateWorld):
         with LongestRow() as row:
             got = self.log.call(
                 line,
-                lambda: self.function(query[0], key_cache, value_cache, tables[0], context_len, **_given(scale)),
+                lambda: self.subject(query[0], key_cache, value_cache, tables[0], context_len, **_given(scale)),
                 raises=raises,
             )
         return got, row.length
@@ -510,13 +510,13 @@ class _MergeWorld(_BatchWorld):
     """Attention in parts that are merged; and the merge by itself, where the learner's function calls one."""
 
     def possible(self, operation: Operation) -> bool:
-        return operation[0] == "paged_attention" or _called_by(self.function, operation[0]) is not None
+        return operation[0] == "paged_attention" or _called_by(self.subject, operation[0]) is not None
 
     def perform(self, operation: Operation) -> None:
         if operation[0] == "paged_attention":
             super().perform(operation)
         else:
-            self.merge(_called_by(self.function, operation[0]), *operation[1:])
+            self.merge(_called_by(self.subject, operation[0]), *operation[1:])
 
     def merge(self, function: Any, *lses: float) -> None:
         """Compare the merge of two parts, each of one head with one element."""
@@ -579,7 +579,7 @@ class _MergeWorld(_BatchWorld):
         elif self.answered and TELLING in self.setup and any(NOT_A_BLOCK in table for table in paged.tables):
             raises = (IndexError, "padding-read")
         with LongestRow() as row:
-            got = self.log.call(line, lambda: self.function(*paged.tensors, **options), raises=raises)
+            got = self.log.call(line, lambda: self.subject(*paged.tensors, **options), raises=raises)
         size = max(lengths) if part is None else part
 
         def property_of(seq: int) -> str:
@@ -652,7 +652,7 @@ class _KernelWorld(_BatchWorld):
         from refimpl.device.plain_kernel import run_kernel
 
         lengths, kind, scale, seed, layout = arguments
-        raw = getattr(self.function, "fn", self.function)
+        raw = getattr(self.subject, "fn", self.subject)
         if raw in REFERENCE_KERNELS:
             raw()  # refused, as refimpl's own code is during a check
         paged = Paged(lengths, self.setup, kind, scale, seed, layout)
@@ -660,7 +660,7 @@ class _KernelWorld(_BatchWorld):
         line = f"run_kernel(decode_kernel, query, key_cache, value_cache, block_tables, context_lens{_scale(scale)})"
         got = self.log.call(
             line,
-            lambda: run_kernel(self.function, *paged.tensors, scale=scale),
+            lambda: run_kernel(self.subject, *paged.tensors, scale=scale),
             raises=(IndexError, "leaves-the-tensors") if TELLING in self.setup else None,
         )
 
@@ -696,7 +696,7 @@ class _KernelWorld(_BatchWorld):
         if "compiled" in self.setup and torch.cuda.is_available():
             self.log.note("# the same once more, compiled for the GPU")
             query, keys, values, tables, lens = (tensor.cuda() for tensor in paged.tensors)
-            got = self.log.call(line, lambda: run_kernel(self.function, query, keys, values, tables, lens, scale))
+            got = self.log.call(line, lambda: run_kernel(self.subject, query, keys, values, tables, lens, scale))
             self.compare(got.cpu(), paged, property_of, thoughts)
 
 
@@ -843,8 +843,6 @@ STEPS = (
         title="a sequence's tokens, in their order",
         points=1,
         subject="gather",
-        writes=(),
-        needs=(),
         reference=LoadedLater("device.attention:gather", "device.attention:gathered_attention"),
         properties=(TENSOR, SLOTS, TAIL, PADDING, NO_ROWS, STRIDED, KEEPS),
         misconceptions={
@@ -890,8 +888,6 @@ STEPS = (
         title="one query, shared KV heads",
         points=2,
         subject="attend",
-        writes=(),
-        needs=(),
         reference=LoadedLater(
             "device.plain_attention:attend",
             "device.plain_attention:attend_in_blocks",
@@ -919,8 +915,6 @@ STEPS = (
         title="one block at a time",
         points=2,
         subject="attend_in_blocks",
-        writes=(),
-        needs=(),
         reference=LoadedLater(
             "device.plain_attention:attend_in_blocks",
             "device.plain_attention:attend",
@@ -986,8 +980,6 @@ STEPS = (
         title="parts of a context, merged",
         points=2,
         subject="paged_attention",
-        writes=(),
-        needs=(),
         reference=LoadedLater(
             "device.plain_attention:paged_attention",
             "device.plain_attention:merge_attention_states",
@@ -1068,8 +1060,6 @@ STEPS = (
         title="the loop of a Triton kernel",
         points=3,
         subject="decode_kernel",
-        writes=(),
-        needs=(),
         reference=REFERENCE_KERNELS,
         properties=(
             TENSOR,

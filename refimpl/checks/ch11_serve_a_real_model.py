@@ -908,7 +908,6 @@ STEPS = (
         points=3,
         subject="Engine",
         writes=("prepare",),
-        needs=(),
         reference=(Engine.prepare,),
         properties=(ONE_EACH, TOKENS, POSITIONS, SLOTS, TABLE, GIVEN_KEPT),
         misconceptions={

@@ -6,17 +6,18 @@ time on both and compares them after each. Worlds are written a chapter at a tim
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import operator
 import random
 import re
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from string import ascii_lowercase
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 Operation = tuple[Any, ...]  # name of the operation, then its arguments: keys of blocks or tables, or numbers
 Setup = dict[str, int]  # the world's sizes, 1 or more; those that begin with num_ are cut down with the history
@@ -30,6 +31,28 @@ class History:
 
     setup: Setup
     operations: tuple[Operation, ...]
+
+    @classmethod
+    def of(cls, setup: Setup, *operations: Operation) -> History:
+        """A history with its operations one after the other.
+
+        >>> History.of({}, ("fork", "a", 0)).operations
+        (('fork', 'a', 0),)
+        """
+        return cls(setup, operations)
+
+    @classmethod
+    def read(cls, setup: Setup, *operations: str) -> History:
+        """A history from operations in words: digits are numbers, everything else are names.
+
+        >>> History.read({}, "fork a 0", "free a").operations
+        (('fork', 'a', 0), ('free', 'a'))
+        """
+        return cls(setup, tuple(tuple(map(_argument, operation.split())) for operation in operations))
+
+
+def _argument(word: str) -> int | str:
+    return int(word) if word.isdigit() else word
 
 
 class LoadedLater:
@@ -80,14 +103,14 @@ class Step:
     title: str
     points: int
     subject: str
-    writes: tuple[str, ...]
-    needs: tuple[str, ...]
     reference: Iterable[Callable[..., Any]]
     properties: tuple[str, ...]
     misconceptions: Mapping[str, str]
     world: Callable[[Any, Setup, Log], World]
     examples: tuple[History, ...]
     setups: Callable[[random.Random], Setup]
+    writes: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     through: tuple[str, ...] = ()
     cannot_run: Callable[[], str | None] = _runs_anywhere
@@ -107,17 +130,38 @@ class Step:
 class World(ABC):
     """The learner's object and the account beside it."""
 
+    replaying = False  # whether a history is played again on the side, to see what a thought explains
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        self.subject, self.setup, self.log = subject, setup, log
+
     @abstractmethod
     def choices(self) -> Iterable[Operation]:
         """The operations that make sense now, for a random history to choose from."""
 
-    @abstractmethod
     def possible(self, operation: Operation) -> bool:
         """Whether the operation makes sense now; the shrinker leaves out one that does not."""
+        return True
 
-    @abstractmethod
     def perform(self, operation: Operation) -> None:
-        """Do it to both and compare. Raises Violation, or whatever the learner's code raises."""
+        """Do it to both and compare: the method of the operation's name, behind an underscore, is handed its arguments.
+
+        Raises Violation, or whatever the learner's code raises.
+        """
+        verb, *arguments = operation
+        perform_it = getattr(self, f"_{verb}")
+        perform_it(*arguments)
+
+    def replayed(self, history: History) -> tuple[Self, bool]:
+        """Another world, in which this history has been played as far as it goes; whether it went to its end."""
+        world = type(self)(self.subject, history.setup, Log())
+        world.replaying = True
+        with contextlib.suppress(Exception):  # a wrong answer ends it, too: what was seen up to then counts
+            for operation in history.operations:
+                if world.possible(operation):
+                    world.perform(operation)
+            return world, True
+        return world, False
 
 
 class Names:
@@ -140,6 +184,9 @@ class Names:
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._name_of
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self._name_of)
 
     def items(self) -> Iterable[tuple[Hashable, str]]:
         """Each key with its name, oldest first."""
@@ -263,6 +310,11 @@ class Log:
         if not holds:
             self._break(name, should, but, misconception, evidence)
 
+    def take_back(self, tally: Mapping[str, int]) -> None:
+        """What was compared since the tally was this one is no merit of the answer, but for `RUNS`."""
+        runs = {name: count for name, count in self.tally.items() if name == RUNS}
+        self.tally = {**tally, **runs}
+
     def _count(self, name: str) -> None:
         if self.reached:
             self.tally[name] = self.tally.get(name, 0) + 1
@@ -290,6 +342,25 @@ def equal(got: Any, expected: Any) -> bool:
         return bool(got == expected)
     except Exception:  # noqa: BLE001  (whatever is raised on the way, the answer is: not equal)
         return False
+
+
+def is_count(got: Any, expected: int) -> bool:
+    """Whether it is that number and can count: not 3.0, which `range` does not take."""
+    return not isinstance(got, float) and equal(got, expected)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether it is a whole number, of whatever type that counts."""
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
+
+
+def same_objects(given: Sequence[Any], wanted: Sequence[Any]) -> bool:
+    """Whether both hold the very same objects in the same order."""
+    return len(given) == len(wanted) and all(map(operator.is_, given, wanted))
 
 
 _repr = reprlib.Repr()

@@ -1,21 +1,53 @@
 """Thoughts: wrong ways to do what a step asks for, named when one alone explains what the learner's code did.
 
-For functions that are called with fresh arguments, one call an operation. Every call is a case, and what came of it is
-kept; so is what comes of the step's examples. A thought that would have done something else even once, in a case no
-more special than the one at hand, is none.
+`Theories` are for questions that are put to one object again and again: each answer drops those that it contradicts.
+`ThoughtWorld` is for functions that are called with fresh arguments: every call is a case, and what came of it is kept;
+so is what comes of the step's examples. A thought that would have done something else even once, in a case no more
+special than the one at hand, is none.
 """
 
 from __future__ import annotations
 
-import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refimpl.checks.step import RUNS, History, Log, Operation, Setup, Violation, World, said
+from refimpl.checks.step import RUNS, History, Log, Operation, Setup, Violation, World, equal, said
 
 Did = tuple[str, Any]  # "raised" and the error's type, or "did" and what came out
+
+
+def only_one(names: Iterable[str]) -> str | None:
+    """The name, where all are the same one; None for several and for none.
+
+    >>> only_one(["order-lost", "order-lost"]), only_one(["order-lost", "hash-believed"])
+    ('order-lost', None)
+    """
+    found = set(names)
+    return found.pop() if len(found) == 1 else None
+
+
+class Theories:
+    """Wrong ways to answer a question, and which of them every answer so far bears out; several may share a name."""
+
+    def __init__(self, theories: Sequence[tuple[str, Callable[..., Any]]]) -> None:
+        self._theories = theories
+        self._said: dict[int, Any] = {}
+        self.left = set(range(len(theories)))
+
+    def ask(self, *question: Any) -> None:
+        """What each of those that are left says to this."""
+        self._said = {i: self._theories[i][1](*question) for i in self.left}
+
+    def hear(self, got: Any) -> None:
+        """The learner's answer to what was asked last: whoever says otherwise drops out."""
+        self.left = {i for i in self.left if equal(got, self._said[i])}
+
+    @property
+    def name(self) -> str | None:
+        """The one misconception that is left."""
+        return only_one(self._theories[i][0] for i in self.left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +72,10 @@ class ThoughtWorld(World):
     examples: tuple[History, ...] = ()  # of the step
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.subject, self.setup, self.log = subject, setup, log
+        super().__init__(subject, setup, log)
         self.seen: list[tuple[Any, Did]] = []  # case -> what the learner's code did
         self.answered = False  # rightly; before that, refusals and what needs no work are no merit
-        self.replaying = self.refusing = False
+        self.refusing = False
 
     @abstractmethod
     def calls(self) -> Iterable[Operation]:
@@ -102,8 +134,7 @@ class ThoughtWorld(World):
         left = self._explaining(self.thoughts, self.seen, special)
         for example in self.examples:
             left = self._explaining(left, self._seen_in(example), special) if left else left
-        names = {thought.name for thought in left}
-        return names.pop() if len(names) == 1 else None
+        return only_one(thought.name for thought in left)
 
     def _explaining(
         self, thoughts: Iterable[Thought], seen: list[tuple[Any, Did]], special: frozenset[str]
@@ -113,19 +144,9 @@ class ThoughtWorld(World):
 
     def _seen_in(self, history: History) -> list[tuple[Any, Did]]:
         """What the learner's code does in this history, up to the first thing that is wrong."""
-        return self._replayed(history)[0].seen
+        return self.replayed(history)[0].seen
 
     def _is_answered(self, history: History) -> bool:
         """Whether everything is right in this history but perhaps a refusal."""
-        world, whole = self._replayed(history)
+        world, whole = self.replayed(history)
         return whole or world.refusing
-
-    def _replayed(self, history: History) -> tuple[ThoughtWorld, bool]:
-        world = type(self)(self.subject, history.setup, Log())
-        world.replaying = True
-        with contextlib.suppress(Exception):  # a wrong answer ends it, too
-            for operation in history.operations:
-                if world.possible(operation):
-                    world.perform(operation)
-            return world, True
-        return world, False

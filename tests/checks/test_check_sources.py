@@ -16,8 +16,9 @@ from refimpl.checks import steps
 from refimpl.checks.catalogue import CHAPTERS, chapter_numbers, chapter_steps
 
 FOLDER = Path(refimpl.checks.__file__).parent
-SOURCES = sorted(FOLDER.glob("*.py"))
-CHAPTER_SOURCES = [path for path in SOURCES if re.fullmatch(r"ch\d\d_\w+", path.stem)]
+SOURCES = sorted(FOLDER.rglob("*.py"))
+CHAPTER = re.compile(r"ch\d\d_\w+")  # a module, or a folder with a module for each idea
+CHAPTER_SOURCES = [path for path in SOURCES if CHAPTER.match(path.relative_to(FOLDER).parts[0])]
 COMPARISONS = {"expect", "hold", "refuse"}
 
 
@@ -86,16 +87,22 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def named(path: Path) -> str:
+    """A source as a test's id."""
+    return path.relative_to(FOLDER).with_suffix("").as_posix()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
 def test_no_check_swallows_errors(path: Path) -> None:
     assert swallowed_errors(ast.parse(path.read_text("utf-8"))) == []
 
 
 def test_every_chapter_file_is_in_the_catalogue() -> None:
-    assert [path.stem for path in CHAPTER_SOURCES] == list(CHAPTERS)
+    chapters = {named(path).partition("/")[0] for path in CHAPTER_SOURCES}
+    assert sorted(chapters) == list(CHAPTERS)
 
 
-@pytest.mark.parametrize("path", CHAPTER_SOURCES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", CHAPTER_SOURCES, ids=named)
 def test_every_world_compares(path: Path) -> None:
     tree = ast.parse(path.read_text("utf-8"))
     assert idle_worlds(tree) == []

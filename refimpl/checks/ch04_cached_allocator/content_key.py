@@ -1,0 +1,275 @@
+"""04-content-key: a block is named by its content.
+
+The account knows for which tokens a key was given; of a key's value it knows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, counted, equal, show
+from refimpl.prefix_hash import NO_PREFIX, PrefixKeys
+
+Tokens = tuple[int, ...]
+Extra = tuple[Hashable, ...]
+
+A_KEY_EACH = "every block has a key, the partial last one too"
+SAME_KEY = "equal tokens from position 0 on have equal keys"
+OTHER_KEY = "different tokens from position 0 on have different keys"
+EXTRA_KEYS = "extra keys are part of every key"
+TOKENS_KEPT = "the tokens that were passed stay as they were"
+
+MERSENNE = 2**61 - 1  # Python hashes whole numbers modulo this, so it hashes like 0
+PIECES: tuple[Tokens, ...] = ((1, 2, 3, 4), (9, 9, 9, 9), (1,), (2, 1), (0,), (257,), (12, 3), (1, 23))
+MOST_TOKENS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class _Keyed:
+    """A block that has been given a key: the tokens up to its end, and where it was met."""
+
+    tokens: Tokens
+    extra: Extra
+    index: int
+    call: Tokens  # all tokens of the call
+    size: int  # of a block
+
+    @property
+    def content(self) -> tuple[Tokens, Extra]:
+        """What the key has to stand for."""
+        return self.tokens, self.extra
+
+    @property
+    def own(self) -> Tokens:
+        """The tokens in the block itself."""
+        return self.tokens[self.index * self.size :]
+
+    @property
+    def before(self) -> Tokens:
+        """The tokens in front of the block."""
+        return self.tokens[: self.index * self.size]
+
+
+class _KeysWorld(World):
+    """Sequences of tokens, their keys compared with all that were given before."""
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        super().__init__(subject, setup, log)
+        self.block_size, self.names = setup["block_size"], Names()
+        self.seen: list[Tokens] = []
+        self.key_of: dict[tuple[Tokens, Extra], tuple[Any, _Keyed]] = {}
+        self.given_for: dict[Any, _Keyed] = {}  # the learner's key -> the block that has it
+        self.keys = log.call("keys = PrefixKeys()", subject)
+
+    def choices(self) -> Iterable[Operation]:
+        new = self.names.new_key()
+        starts = {(), *self.seen[-4:]}
+        longer = {start + piece for start in starts for piece in PIECES if len(start + piece) <= MOST_TOKENS}
+        shorter = {tokens[:-1] for tokens in self.seen[-4:]}
+        for tokens in sorted(longer | shorter):
+            yield "of_tokens", new, tokens, ()
+        for tokens in self.seen[-3:]:
+            yield from (("of_tokens", new, tokens, extra) for extra in ((), ("adapter",), (1,), (1, 2), (2, 1)))
+
+    def possible(self, operation: Operation) -> bool:
+        return operation[1] not in self.names
+
+    def _of_tokens(self, key: Hashable, tokens: Tokens, extra: Extra) -> None:
+        name = self.names.add(key)
+        passed = list(tokens)
+        extra_text = f", extra_keys={extra}" if extra else ""
+        line = f"{name} = keys.of_tokens({passed}, block_size={self.block_size}{extra_text})"
+        got = self.log.call(line, self.keys.of_tokens, passed, self.block_size, *([extra] if extra else []))
+        keys = self._check_count(got, tokens, extra)
+        self.log.expect(TOKENS_KEPT, "the list of tokens", passed, list(tokens))
+        for index, block_key in enumerate(keys):
+            block = _Keyed(tokens[: (index + 1) * self.block_size], extra, index, tokens, self.block_size)
+            self._check_key(block_key, block)
+        self.seen.append(tokens)
+
+    def _check_count(self, got: Any, tokens: Tokens, extra: Extra) -> list[Any]:
+        """The keys as a list, one a block."""
+        blocks = len(range(0, len(tokens), self.block_size))
+        should = f"it should return a list of {counted(blocks, 'key')}"
+        listed = hasattr(got, "__iter__") and not isinstance(got, str | bytes | Set | Mapping)
+        thought = "keys-not-returned" if got is None else None
+        self.log.hold(A_KEY_EACH, listed, should, f"it returned {show(got)}", thought)
+        keys = list(got)
+        thought = "partial-block-left-out" if len(keys) == len(tokens) // self.block_size else None
+        if extra and len(keys) == len(range(0, len(tokens) + len(extra), self.block_size)):
+            thought = "extra-keys-pass-for-tokens"
+        evidence = {"tokens": list(tokens), "size": self.block_size, **_joined(tokens, extra)}
+        evidence |= {"blocks": counted(blocks, "block"), "keys": counted(len(keys), "key")}
+        self.log.hold(A_KEY_EACH, len(keys) == blocks, should, f"it returned {len(keys)}", thought, **evidence)
+        return keys
+
+    def _check_key(self, key: Any, block: _Keyed) -> None:
+        self.log.hold(A_KEY_EACH, _is_hashable(key), "a key should be hashable", f"it is {show(key)}")
+        if block.content in self.key_of:
+            self._check_same(key, block, *self.key_of[block.content])
+            return
+        clash = self.given_for.get(key)
+        about_extra = block.extra if clash is None else clash.extra != block.extra
+        self.log.hold(
+            EXTRA_KEYS if about_extra else OTHER_KEY,
+            clash is None,
+            f"block {block.index} should have a new key",
+            f"it has that of {list(clash.tokens)}" if clash else "",
+            self._clash(clash, block) if clash else None,
+            **(_clash_evidence(clash, block) if clash else {}),
+        )
+        self.key_of[block.content] = key, block
+        self.given_for[key] = block
+
+    def _check_same(self, key: Any, block: _Keyed, known_key: Any, known: _Keyed) -> None:
+        anew = known.call == block.call or not self._same_again(known, known_key)
+        self.log.hold(
+            SAME_KEY,
+            equal(key, known_key),
+            f"block {block.index} should have the key that {list(block.tokens)} had before",
+            "it has another",
+            "every-call-anew" if anew else "what-follows-counts",
+            tokens=list(block.tokens),
+            one=list(known.call),
+            other=list(block.call),
+            number=counted(len(block.tokens), "token"),
+        )
+
+    def _same_again(self, known: _Keyed, known_key: Any) -> bool:
+        """Whether the very same call gives the block its key once more."""
+        extra = [known.extra] if known.extra else []
+        again = self.log.ask("keys.of_tokens(…)", lambda: list(self.keys.of_tokens(known.call, known.size, *extra)))
+        return equal(again[known.index] if known.index < len(again) else None, known_key)
+
+    def _clash(self, one: _Keyed, other: _Keyed) -> str | None:
+        """The misconception behind one key for two contents."""
+        if one.extra != other.extra:
+            if one.tokens == other.tokens:
+                in_one_block = one.index and self._first_differs(one, other)
+                return "extra-keys-in-one-block-only" if in_one_block else "extra-keys-forgotten"
+            return "extra-keys-pass-for-tokens" if (*one.extra, *one.tokens) == (*other.extra, *other.tokens) else None
+        if one.own == other.own and one.before != other.before:
+            if not one.before and equal(self.key_of[other.before, other.extra][0], NO_PREFIX):
+                return "number-of-no-prefix"
+            one_back = other.index == one.index > 1 and one.before[-one.size :] == other.before[-one.size :]
+            return "one-block-back" if one_back else "block-alone"
+        return _look_alike(one, other)
+
+    def _first_differs(self, one: _Keyed, other: _Keyed) -> bool:
+        """Whether the first blocks of two sequences with equal later keys have keys of their own."""
+        firsts = [(block.tokens[: self.block_size], block.extra) for block in (one, other)]
+        keys = [self.key_of[first][0] for first in firsts if first in self.key_of]
+        return len(keys) == 2 and not equal(*keys)
+
+
+def _is_hashable(key: Any) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
+
+
+def _joined(tokens: Tokens, extra: Extra) -> dict[str, Any]:
+    """What a block with extra keys looks like when those pass for tokens."""
+    return {"bare": list(tokens), "extras": extra, "joined": [*extra, *tokens]}
+
+
+def _clash_evidence(one: _Keyed, other: _Keyed) -> dict[str, Any]:
+    """What the sentences about one key for two contents may speak of."""
+    more_extra = max(one, other, key=lambda block: len(block.extra))
+    evidence = {"one": list(one.tokens), "other": list(other.tokens), "number": other.index}
+    evidence |= {"extra": show(one.extra), "other_extra": show(other.extra), "before": list(other.before)}
+    return evidence | _joined(more_extra.tokens, more_extra.extra)
+
+
+def _look_alike(one: _Keyed, other: _Keyed) -> str:
+    """In what two texts that differ in their last block, or as a whole, are the same."""
+    shorter, longer = sorted((one.tokens, other.tokens), key=len)
+    same_low_byte = [token % 256 for token in shorter] == [token % 256 for token in longer]
+    if one.before == other.before and len(shorter) == len(longer) and shorter[:-1] == longer[:-1]:
+        if {shorter[-1], longer[-1]} == {0, MERSENNE}:
+            return "hash-alone"
+        return "cut-to-8-bits" if same_low_byte else "last-token-left-out"
+    if longer == shorter + (0,) * (len(longer) - len(shorter)):
+        return "padding-is-a-token"
+    if "".join(map(str, shorter)) == "".join(map(str, longer)):
+        return "joined-as-text"
+    if sorted(shorter) == sorted(longer):
+        return "order-lost"
+    return "cut-to-8-bits" if same_low_byte else "number-given-twice"
+
+
+def _keys_history(block_size: int, *sequences: Tokens | tuple[Tokens, Extra]) -> History:
+    operations: list[Operation] = []
+    for number, sequence in enumerate(sequences):
+        tokens, extra = sequence if sequence and isinstance(sequence[0], tuple) else (sequence, ())
+        operations.append(("of_tokens", number, tokens, extra))
+    return History({"block_size": block_size}, tuple(operations))
+
+
+STEP = Step(
+    exercise_id="04-content-key",
+    title="name a block by its content",
+    points=2,
+    subject="PrefixKeys",
+    writes=("key", "of_tokens"),
+    through=("of_tokens",),
+    reference=(PrefixKeys.key, PrefixKeys.of_tokens),
+    properties=(A_KEY_EACH, SAME_KEY, OTHER_KEY, EXTRA_KEYS, TOKENS_KEPT),
+    misconceptions={
+        "keys-not-returned": "The caller wants a list of keys, one a block: yours returned None.",
+        "block-alone": "The keys and values in a block depend on every token before it: {one} and {other} end in "
+        "equal blocks behind different ones, and yours gave both the same key.",
+        "one-block-back": "One block back is not far enough, since {one} and {other} differ before that: chain the "
+        "key of the block before, which stands for everything up to there.",
+        "number-of-no-prefix": "The number that says no prefix is taken: yours made it the key of {before}, so the "
+        "block behind {before} looks like the first block of a text.",
+        "partial-block-left-out": "A partial last block has content too, the tokens that it holds: {tokens} is "
+        "{blocks} of {size}, and yours returned {keys}.",
+        "padding-is-a-token": "An empty slot is no token, and token 0 is one: {one} and {other} are different "
+        "texts, and yours gave both the same key.",
+        "cut-to-8-bits": "Vocabularies go far beyond 255: {one} and {other} are the same modulo 256 only, and "
+        "yours gave both the same key.",
+        "joined-as-text": "Written one after the other, {one} and {other} are the same digits: compare token ids "
+        "as numbers, one by one.",
+        "order-lost": "The order of tokens is part of a text: yours gave {one} and {other} the same key.",
+        "hash-alone": "A hash is no evidence, for {one} and {other} have the same one in Python: look the content "
+        "itself up, so that what collides is compared.",
+        "last-token-left-out": "A key covers its block to the last token: {one} and {other} differ there, and "
+        "yours gave both the same key.",
+        "number-given-twice": "A key stands for one content only: yours gave the same one to {one} and to "
+        "{other}, and whoever comes second would read the first one's cache.",
+        "every-call-anew": "The same tokens get the same key whenever they come, or nothing is ever found again: "
+        "yours gave {tokens} another key the second time.",
+        "what-follows-counts": "A key looks back and never ahead: {one} and {other} begin with the same {number}, "
+        "and yours gave the block that ends there two keys.",
+        "extra-keys-forgotten": "What else content depends on is part of its key: yours gave {other} the same key "
+        "with extra keys {extra} and with {other_extra}.",
+        "extra-keys-in-one-block-only": "Extra keys count in every block and not just in one: yours gave block "
+        "{number} of {other} the same key with extra keys {extra} and with {other_extra}.",
+        "extra-keys-pass-for-tokens": "Extra keys are no tokens: yours takes {bare} with extra keys {extras} for "
+        "the tokens {joined}.",
+    },
+    world=_KeysWorld,
+    examples=(
+        _keys_history(4, (1, 2, 3, 4, 9, 9, 9, 9), (5, 6, 7, 8, 9, 9, 9, 9), (1, 2, 3, 4, 9, 9)),
+        _keys_history(2, (1, 2, 5, 6, 9, 9), (3, 4, 5, 6, 9, 9)),
+        _keys_history(4, (1, 2, 3, 4, 5), (1, 2, 3, 4, 5), (1, 2, 3, 4, 5, 6)),
+        _keys_history(4, (1, 2, 3), (1, 2, 3, 0)),
+        _keys_history(4, (1, 2, 3, 4), (1, 2, 3, 7)),
+        _keys_history(4, (65,), (321,)),
+        _keys_history(4, (12, 3), (1, 23)),
+        _keys_history(4, (1, 2, 3), (3, 2, 1)),
+        _keys_history(4, (0,), (MERSENNE,)),
+        _keys_history(2, ((1, 2, 3), ()), ((1, 2, 3), ("adapter",)), ((1, 2, 3), ("other adapter",))),
+        _keys_history(2, ((5, 6, 7, 8), ()), ((7, 8), (5, 6))),
+        _keys_history(2, ((1, 2, 3), (1, 2)), ((1, 2, 3), (2, 1))),
+        _keys_history(4, (), (9, 9, 9, 9, 9, 9, 9, 9)),
+        _keys_history(2, (1, 2, 3, 4, 1, 2)),  # a number may stand for "no prefix" and for a prefix
+        _keys_history(1, (1, 2, 3, 4, 1)),
+    ),
+    setups=lambda rng: {"block_size": rng.choice((1, 2, 4))},
+)
