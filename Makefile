@@ -1,4 +1,5 @@
-# Two commands: `make lab` to learn, `make test` to test everything. Both build .venv on their first run.
+# Two commands: `make lab` to learn, `make test` to test everything. Both build .venv on their first run, `make lab`
+# with what a learner needs (requirements.txt), the others with the rest, too (requirements-dev.txt).
 # Another Python: make lab PYTHON=python3.12
 
 PYTHON ?= python3
@@ -6,30 +7,30 @@ MIN_PYTHON := $(shell sed -n 's/^requires-python = ">=\([0-9.]*\)"/\1/p' pyproje
 BIN := .venv/bin
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test repeat coverage nightly gpu-check lint exercises notebooks work lock clean .venv
+.PHONY: lab test repeat coverage nightly gpu-check lint exercises notebooks grader work lock clean .venv
 
 lab: .venv work
 	@echo "JupyterLab is starting. If no browser opens, open the address with ?token= that it prints below."
 	@$(BIN)/python -m jupyterlab $(ROOT_FLAG) --ServerApp.root_dir="$(CURDIR)" --ServerApp.log_level=WARN \
 		--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
-test: .venv
+test: .venv/.complete-dev
 	$(BIN)/python -m pytest
 	$(BIN)/python tests/notebooks/repeat_nbval.py --runs 1
 
 # Strict nbval three times under each of two hash seeds: the same result each time.
-repeat: .venv
+repeat: .venv/.complete-dev
 	$(BIN)/python tests/notebooks/repeat_nbval.py
 
 # Every branch of the core is taken by the core's own tests.
 CORE := refimpl/block.py,refimpl/sequence.py,refimpl/config.py,refimpl/prefix_hash.py,refimpl/evictor.py,refimpl/allocator.py,refimpl/block_manager.py,refimpl/scheduler.py
-coverage: .venv
+coverage: .venv/.complete-dev
 	$(BIN)/python -m coverage run --branch --include=$(CORE) -m pytest -q tests/core \
 		--ignore=tests/core/test_state_machine.py
 	$(BIN)/python -m coverage report --show-missing --fail-under=100
 
 # Random lives of requests, 200,000 operations and more: minutes.
-nightly: .venv
+nightly: .venv/.complete-dev
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -q tests/core/test_state_machine.py
 
 # The Triton kernel on this machine's GPU: a table, and its record in $(OUT). Nothing is built or downloaded for it: the
@@ -42,17 +43,21 @@ gpu-check:
 			exec $$python -m refimpl bench gpu-check --out "$(OUT)" $(if $(TUNE),--tune); fi; done; \
 		echo "gpu-check: neither .venv nor $(PYTHON) has a torch that finds a CUDA device; nothing was checked"; exit 2
 
-lint: .venv
+lint: .venv/.complete-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-exercises: .venv
+exercises: .venv/.complete-dev
 	$(BIN)/python -m refimpl release
 
 notebooks: .venv
 	$(BIN)/python -m refimpl execute notebooks/*.ipynb solutions/*/*.ipynb
+
+# For instructors: nbgrader and what `python -m refimpl grade` needs. To have nbgrader's menu in JupyterLab as well:
+# .venv/bin/jupyter labextension enable --level=sys_prefix @jupyter/nbgrader
+grader: .venv/.complete-dev
 
 # A learner's file is never written over: what is in my_work/ already stays.
 work:
@@ -74,21 +79,32 @@ work:
 		"its venv module is missing. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	@# Learners grade nothing, and a course on one's own machine asks nobody for news.
-	@for menu in @jupyter/nbgrader @jupyterlab/apputils-extension:announcements; do \
-		$(BIN)/jupyter labextension disable --level=sys_prefix $$menu > /dev/null 2>&1 || exit 1; done
+	@# A course on one's own machine asks nobody for news.
+	@$(BIN)/jupyter labextension disable --level=sys_prefix @jupyterlab/apputils-extension:announcements > /dev/null 2>&1
 	@touch $@
 
-# The versions of today, within the ranges of pyproject.toml; torch and triton stay the pair that was tested.
+.venv/.complete-dev: .venv/.complete requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@# Who tests is mostly a learner still: an instructor turns the menu on.
+	@$(BIN)/jupyter labextension disable --level=sys_prefix @jupyter/nbgrader > /dev/null 2>&1
+	@touch $@
+
+# The versions of today, within the ranges of pyproject.toml; torch and triton stay the pair that was tested. The
+# learner's packages are known by their names before the rest comes, their versions afterwards: the two files agree.
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet torch==2.13.0 triton==3.7.1 '.[dev]'
-	{ sed -n '/^#/p' requirements.txt; \
-	  .venv-lock/bin/python -m pip freeze --exclude refimpl | sed -E \
-	    -e 's/^torch==([0-9.]+).*/torch==\1/' \
-	    -e 's/^triton==.*/&; platform_system == "Linux" and platform_machine == "x86_64"/'; \
-	  echo '-e .'; } > requirements.new && mv requirements.new requirements.txt
-	rm -rf .venv-lock
+	.venv-lock/bin/python -m pip install --quiet torch==2.13.0 triton==3.7.1 -e '.[serving,lab]'
+	.venv-lock/bin/python -m pip freeze --exclude refimpl | sed 's/==.*//' > .venv-lock/own
+	.venv-lock/bin/python -m pip install --quiet torch==2.13.0 triton==3.7.1 -e '.[dev]'
+	.venv-lock/bin/python -m pip freeze --exclude refimpl | sed -E \
+		-e 's/^torch==([0-9.]+).*/torch==\1/' \
+		-e 's/^triton==.*/&; platform_system == "Linux" and platform_machine == "x86_64"/' > .venv-lock/all
+	sed -n '/^#/p' requirements.txt > .venv-lock/requirements.txt
+	sed -n '/^#/p; /^-r/p' requirements-dev.txt > .venv-lock/requirements-dev.txt
+	cd .venv-lock && awk -F== 'NR == FNR {own[$$1]; next} \
+		{print >> ($$1 in own ? "requirements.txt" : "requirements-dev.txt")}' own all
+	echo '-e .' >> .venv-lock/requirements.txt
+	mv .venv-lock/requirements.txt .venv-lock/requirements-dev.txt . && rm -rf .venv-lock
 
 clean:
 	rm -rf .venv .venv-lock .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is n
 @pytest.fixture
 def checkout(tmp_path):
     """A folder with the Makefile and what it reads."""
-    for name in ("Makefile", "pyproject.toml", "requirements.txt"):
+    for name in ("Makefile", "pyproject.toml", "requirements.txt", "requirements-dev.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
@@ -66,6 +67,42 @@ def test_a_built_environment_is_not_built_again(checkout):
     (checkout / ".venv/.complete").touch()
     result = make(checkout, ".venv", "PYTHON=no-such-python")
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def build(checkout, *targets):
+    """What make would run for these targets in a checkout without an environment."""
+    result = make(checkout, "--dry-run", *targets)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_a_learner_never_installs_what_graders_and_tests_need(checkout):
+    commands = build(checkout, "lab")
+    assert "-r requirements.txt" in commands
+    assert "requirements-dev" not in commands
+    assert "nbgrader" not in commands
+
+
+@pytest.mark.parametrize("target", ["grader", "test", "repeat", "coverage", "nightly", "lint", "exercises"])
+def test_whoever_needs_more_completes_the_same_environment(checkout, target):
+    """In this order, and nbgrader's menu is off before JupyterLab starts: a learner has no use for it."""
+    commands = build(checkout, target)
+    learners = commands.index("-r requirements.txt")
+    others = commands.index("-r requirements-dev.txt")
+    assert learners < others < commands.index("labextension disable --level=sys_prefix @jupyter/nbgrader")
+    assert commands.count("-m venv .venv") == 1
+
+
+def test_an_environment_is_completed_anew_when_the_learners_part_changed(checkout):
+    (checkout / ".venv").mkdir()
+    for minutes_ago, file in ((3, "requirements-dev.txt"), (2, ".venv/.complete-dev"), (1, ".venv/.complete")):
+        (checkout / file).touch()
+        os.utime(checkout / file, (time.time() - 60 * minutes_ago,) * 2)
+    for file in ("pyproject.toml", "requirements.txt"):
+        os.utime(checkout / file, (0, 0))
+    commands = build(checkout, "grader")
+    assert "-m venv" not in commands
+    assert "-r requirements-dev.txt" in commands
 
 
 def test_work_copies_and_never_writes_over_a_learners_file(checkout):

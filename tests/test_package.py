@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import requires
+from importlib.metadata import packages_distributions, requires, version
 from pathlib import Path
 
 import pytest
@@ -55,30 +55,86 @@ def test_type_checkers_see_the_same_public_names():
     assert seen == set(refimpl.__all__)
 
 
-def lock():
-    lines = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line and line[0] not in "#-"]
-    return {requirement.name.lower().replace("_", "-"): requirement for requirement in map(Requirement, lines)}
+def name_of(text):
+    """As package indexes compare names."""
+    return re.sub(r"[-_.]+", "-", text).lower()
+
+
+def locked_in(file):
+    lines = [line for line in (ROOT / file).read_text().splitlines() if line and line[0] not in "#-"]
+    return {name_of(requirement.name): requirement for requirement in map(Requirement, lines)}
+
+
+LEARNERS = locked_in("requirements.txt")
+DEVELOPERS = locked_in("requirements-dev.txt")
+LOCK = LEARNERS | DEVELOPERS
+
+
+def asked_for(*extras):
+    """What the project asks for in these extras, those that they contain included."""
+    listed = [Requirement(text) for text in PYPROJECT["project"]["optional-dependencies"][extras[0]]] if extras else []
+    inner = [extra for requirement in listed if requirement.name == "refimpl" for extra in requirement.extras]
+    rest = asked_for(*inner, *extras[1:]) if extras else []
+    return [requirement for requirement in listed if requirement.name != "refimpl"] + rest
 
 
 def test_the_lock_has_one_exact_version_of_everything_that_the_project_asks_for():
-    locked = lock()
-    assert all(re.fullmatch(r"==[^,*]+", str(r.specifier)) for r in locked.values())
-    asked = [Requirement(text) for text in requires("refimpl") if "extra" in text]
-    for requirement in asked:
-        if requirement.name == "refimpl":
-            continue
-        version = str(locked[requirement.name.lower()].specifier).removeprefix("==")
-        assert requirement.specifier.contains(version), f"{requirement} does not admit the locked {version}"
+    """F20: server and front end cannot drift apart, each package is pinned in one place."""
+    assert all(re.fullmatch(r"==[^,*]+", str(requirement.specifier)) for requirement in LOCK.values())
+    assert LEARNERS.keys() & DEVELOPERS.keys() == set()
+    for requirement in asked_for(*PYPROJECT["project"]["optional-dependencies"]):
+        locked = str(LOCK[name_of(requirement.name)].specifier).removeprefix("==")
+        assert requirement.specifier.contains(locked), f"{requirement} does not admit the locked {locked}"
+
+
+def test_a_learner_installs_what_lessons_need_and_no_more():
+    if any(version(name) not in need.specifier for name, need in LEARNERS.items() if name != "triton"):
+        pytest.skip("other versions than the lock's are installed here, and may need other packages")
+    needed, todo = set(), asked_for("serving", "lab")
+    while todo:
+        requirement = todo.pop()
+        for extra in ["", *requirement.extras]:
+            if (requirement.name, extra) not in needed:
+                needed.add((requirement.name, extra))
+                needs = map(Requirement, requires(requirement.name) or [])
+                todo += [need for need in needs if need.marker is None or need.marker.evaluate({"extra": extra})]
+    assert {name_of(name) for name, _ in needed} - {"setuptools"} == LEARNERS.keys()  # pip's lists leave it out
+
+
+def test_the_developers_lock_adds_to_the_learners():
+    lines = (ROOT / "requirements-dev.txt").read_text().splitlines()
+    assert [line for line in lines if line.startswith("-")] == ["-r requirements.txt"]
+    assert {"nbgrader", "distributed", "pytest", "pytest-xdist"} <= DEVELOPERS.keys()
+
+
+INSTRUCTORS = ("refimpl.release", "refimpl.grade")
+
+
+def imports(path):
+    """The packages that a file of refimpl imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def test_nothing_that_a_learner_runs_imports_what_only_developers_have():
+    sold_as = packages_distributions()
+    for path in sorted((ROOT / "refimpl").rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for package in set(imports(path)) - sys.stdlib_module_names - {"refimpl"}:
+            lock = LOCK if module.startswith(INSTRUCTORS) else LEARNERS
+            assert {name_of(name) for name in sold_as[package]} & lock.keys(), f"{module} imports {package}"
 
 
 def test_torch_and_triton_are_the_pair_that_was_tested():
-    locked = lock()
-    assert str(locked["torch"].specifier) == "==2.13.0"
-    assert str(locked["triton"].specifier) == "==3.7.1"
+    assert str(LOCK["torch"].specifier) == "==2.13.0"
+    assert str(LOCK["triton"].specifier) == "==3.7.1"
     linux = {"platform_system": "Linux", "platform_machine": "x86_64"}
-    assert locked["triton"].marker.evaluate(linux)
+    assert LOCK["triton"].marker.evaluate(linux)
     for other in ({"platform_system": "Darwin"}, {"platform_machine": "aarch64"}):
-        assert not locked["triton"].marker.evaluate(linux | other)
+        assert not LOCK["triton"].marker.evaluate(linux | other)
 
 
 def test_ranges_in_the_project_stay_wide():
