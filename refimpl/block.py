@@ -151,7 +151,7 @@ def share_block_table(block_table: BlockTable) -> BlockTable:
 
 
 def distinct_blocks(block_tables: Iterable[BlockTable]) -> list[PhysicalTokenBlock]:
-    """Every block that stands in one of the tables, once, first seen first.
+    """Every block that stands in one of the block tables, once, first seen first.
 
     >>> a, b = (PhysicalTokenBlock(Device.GPU, block_number, block_size=16) for block_number in (3, 5))
     >>> [block.block_number for block in distinct_blocks([[a, b], [a]])]
@@ -163,7 +163,7 @@ def distinct_blocks(block_tables: Iterable[BlockTable]) -> list[PhysicalTokenBlo
 
 
 def locate(block_table: BlockTable, position: int, block_size: int) -> tuple[PhysicalTokenBlock, int]:
-    """Where the token at `position` keeps its keys and values: the physical block, and the offset in it.
+    """Where a block table puts the keys and values of the token at `position`: physical block, and offset in it.
 
     Raises:
         ValueError: for a position that the table has no block for.
@@ -181,7 +181,7 @@ def locate(block_table: BlockTable, position: int, block_size: int) -> tuple[Phy
 
 
 def slots(block_table: BlockTable, positions: Iterable[int], block_size: int) -> list[int]:
-    """The slots in which the tokens at `positions` keep their keys and values: rows of the device's KV tensors.
+    """The slots where a block table puts the tokens at `positions`: rows of the device's KV tensors.
 
     Raises:
         ValueError: for a position that the table has no block for.

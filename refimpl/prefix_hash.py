@@ -70,7 +70,7 @@ class PrefixKeys:
     def of_tokens(
         self, token_ids: SequenceOf[int], block_size: int, extra_keys: tuple[Hashable, ...] = ()
     ) -> list[int]:
-        """The keys of all blocks of a sequence, logical block 0 first; the last one may be partly filled.
+        """The keys of all blocks of the sequence `token_ids`, logical block 0 first; the last one may be partly filled.
 
         `extra_keys` is whatever else the content depends on, such as an adapter: it is part of every block's key.
         """

@@ -159,7 +159,9 @@ def snapshot(
     cached: Iterable[Any] = (),
     marks: Mapping[Any, str] | None = None,
 ) -> Pool:
-    """What a picture of the pool needs, copied from live objects; `marks` gives letters (name -> letter).
+    """What a picture of the pool needs, copied from live objects.
+
+    `cached` are free blocks whose content is kept, `marks` gives letters (name -> letter).
 
     ValueError for a block number outside the pool.
     """

@@ -134,7 +134,7 @@ class Sheet:
         return y - 1
 
     def legend(self, entries: Sequence[tuple[Key, str]], y: float) -> int:
-        """Keys from left to right, as many in a line as fit; returns where the last line ends."""
+        """The entries, keys with a text each, as many in a line as fit; returns where the last line ends."""
         x: float = MARGIN
         for key, text in entries:
             end = x + KEY_WIDTH + 7 + text_width(text, 11)
