@@ -432,14 +432,14 @@ def rebound() -> Iterator[Planted]:
     yield Planted(
         "value-error-rebound",
         begins("class ValueError(Exception):\n    pass", is_solved=True),
-        full("03", allocate=2.57, free=0),
+        full("03", allocate=1.71, free=0),
         {"03-allocate": "ValueError", "03-free": "builds on 03-allocate"},
     )
-    yield Planted("len-rebound", begins("len = lambda things: 3", is_solved=True), full("03", allocate=0, free=0))
+    yield Planted("len-rebound", begins("len = lambda things: 3", is_solved=True), full("03", allocate=1.29, free=0))
     yield Planted(
         "value-error-exchanged",
         begins("import builtins\nbuiltins.ValueError = Exception", is_solved=True, free=KEY_ERROR),
-        full("03", free=3.43),
+        full("03", free=2.86),
         {"": r"builtins\.ValueError\b.* put back", "03-free": "KeyError"},
     )
     yield Planted("len-exchanged", begins(LYING_LEN, is_solved=True), full("03"), {"": r"builtins\.len\b.* put back"})
@@ -499,8 +499,8 @@ for path in [path for place in places for path in place.glob("*/03_*/03_*.ipynb"
         continue
     for cell in cells:
         source = "".join(cell["source"])
-        if "def free(self, block" in source and "free_blocks.append(block)" in source and "import" not in source:
-            answer = source if "while" not in source else answer
+        if source.count("self.device.name") == 1 and "block.ref_count -= 1" in source and "import" not in source:
+            answer = source
 exec(answer)
 """
 PHONES = """
