@@ -72,6 +72,10 @@ def _parser() -> argparse.ArgumentParser:
     progress.add_argument("--json", action="store_true", help="as JSON")
     progress.set_defaults(run=_progress)
 
+    from refimpl import grade
+
+    grade.add_arguments(commands.add_parser("grade", help="mark a class's submissions, for instructors"))
+
     bench = commands.add_parser("bench", help="measure what the package costs")
     what = bench.add_subparsers(title="what", required=True, metavar="WHAT")
     manager = what.add_parser("manager", help="the block manager's operations")

@@ -132,8 +132,8 @@ def _chapters(source: Path) -> list[Path]:
     return chapters
 
 
-def _config(root: Path) -> Any:
-    """Return what `root/nbgrader_config.py` says, with the folders set and no database."""
+def nbgrader_config(root: Path) -> Any:
+    """Return what `root/nbgrader_config.py` says; raises `CannotRelease` without nbgrader."""
     try:
         import nbgrader  # noqa: F401
     except ImportError as error:
@@ -141,7 +141,12 @@ def _config(root: Path) -> Any:
     from traitlets.config.loader import Config, PyFileConfigLoader
 
     named = root / "nbgrader_config.py"
-    config = PyFileConfigLoader(named.name, path=str(root)).load_config() if named.is_file() else Config()
+    return PyFileConfigLoader(named.name, path=str(root)).load_config() if named.is_file() else Config()
+
+
+def _config(root: Path) -> Any:
+    """Return what `root/nbgrader_config.py` says, with the folders set and no database."""
+    config = nbgrader_config(root)
     config.CourseDirectory.source_directory = SOURCE
     config.CourseDirectory.release_directory = RELEASE
     config.GenerateAssignment.no_database = True  # these two are nbgrader's --no-db

@@ -92,14 +92,14 @@ class Kernel:
         found: dict[str, Any] = json.loads(self.ask(last_error))
         return Error(reply["ename"], **found)
 
-    def ask(self, function: Callable[..., str], *args: str, limit: float = CELL_TIMEOUT) -> str:
-        """What a function of this module answers in the kernel.
+    def ask(self, function: Callable[..., str], *args: Any, limit: float = CELL_TIMEOUT) -> str:
+        """What a function of refimpl answers in the kernel; its arguments are what `repr` can write.
 
         Raises:
             CannotRun: when it raised; KernelDied.
         """
         called = f"{function.__name__}({', '.join(map(repr, args))})"
-        expression = f"__import__('importlib').import_module({__name__!r}).{called}"
+        expression = f"__import__('importlib').import_module({function.__module__!r}).{called}"
         message = self._client.execute("", silent=True, allow_stdin=False, user_expressions={"answer": expression})
         reply = self._reply(message, limit)
         if reply is None:

@@ -605,7 +605,7 @@ def test_a_loop_that_catches_everything_costs_its_own_step(tmp_path: Path, monke
     assert outcomes(report)["03-free"] == ("timed out", 0.0)
     assert outcomes(report)["03-allocate"] == ("passed", 3.0)
     (fault,) = report.faults
-    assert fault.startswith("Cell [9] (`while True:`) had not ended after 1.5 seconds and could not be interrupted")
+    assert fault.startswith("Cell [7] (`while True:`) had not ended after 1.5 seconds and could not be interrupted")
 
 
 def test_what_cells_replace_under_the_checks_is_put_back_and_named(tmp_path: Path) -> None:

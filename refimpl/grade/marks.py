@@ -1,0 +1,169 @@
+"""What a submission has earned, kept in a file of its own as soon as it is known, and told as a table and as CSV.
+
+Owns `marks/`: one JSON file a student and chapter, written whole or not at all. A record carries the fingerprint of
+what was marked, so a run that begins again knows what is done, and marks again only what has changed.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import refimpl
+from refimpl.check_notebook.report import Report, StepReport, nothing_found
+from refimpl.checks import CheckResult
+from refimpl.grade.apart import Found
+from refimpl.grade.limits import Limits
+from refimpl.work import chapter_steps
+
+COLUMNS = ("student", "chapter", "step", "outcome", "points", "max_points", "says")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Marks:
+    """The marks of one student in one chapter.
+
+    Args:
+        student: the name of the folder that the submission came from.
+        assignment: such as "03_uncached_allocator".
+        fingerprint: of what was marked, and by which checks.
+        report: the steps, and what is said of the notebook.
+        problem: why it could not be marked to its end, in a sentence, or "".
+        seconds, memory: what marking took; bytes.
+        walls: what stood around it.
+        limits: what it was allowed.
+    """
+
+    student: str
+    assignment: str
+    fingerprint: str
+    report: Report
+    problem: str
+    seconds: float
+    memory: int
+    walls: str
+    limits: str
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is said of the notebook as a whole, the gravest first."""
+        return [*([f"Not marked to its end: {self.problem}."] if self.problem else []), *self.report.faults]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Rows for CSV: one a step, and one a remark about the notebook as a whole."""
+        who = {"student": self.student, "chapter": self.assignment}
+        for step in self.report.steps:
+            result = step.result
+            says = " ".join([*step.faults, *result.message.split()])
+            points = {"outcome": result.outcome, "points": result.points, "max_points": result.max_points}
+            yield {**who, "step": result.exercise_id, **points, "says": says}
+        for remark in (*self.remarks, *self.report.notes):
+            yield {**who, "step": "", "outcome": "", "points": "", "max_points": "", "says": remark}
+
+
+def marks_of(student: str, assignment: str, fingerprint: str, found: Found, limits: Limits) -> Marks:
+    """The marks that come of what was found; a step that was not reached has no points, and says why."""
+    if found.report is not None:
+        report = _report(found.report)
+    else:
+        known = {result["exercise_id"]: _result(result) for result in found.results}
+        why = f"It was not checked: {found.problem}."
+        steps = [
+            known.get(step.exercise_id) or nothing_found(step, "raised", why) for step in chapter_steps(assignment[:2])
+        ]
+        report = Report(assignment, tuple(StepReport(result, ()) for result in steps), (), ())
+    seconds = round(found.seconds, 1)
+    return Marks(
+        student, assignment, fingerprint, report, found.problem, seconds, found.memory, found.walls, limits.told()
+    )
+
+
+def _result(found: dict[str, Any]) -> CheckResult:
+    return CheckResult(**{**found, "trace": tuple(found["trace"])})
+
+
+def _report(found: dict[str, Any]) -> Report:
+    steps = []
+    for step in found["steps"]:
+        step = dict(step)
+        faults = tuple(step.pop("faults"))
+        steps.append(StepReport(_result(step), faults))
+    return Report(found["path"], tuple(steps), tuple(found["faults"]), tuple(found["notes"]))
+
+
+def fingerprint(notebook: bytes) -> str:
+    """What the marks depend on: the notebook and the checks."""
+    return hashlib.sha256(notebook + package().encode()).hexdigest()
+
+
+@cache
+def package() -> str:
+    """The source of refimpl, as one number. Other checks, other marks: two that differ must not mark one class."""
+    root = Path(refimpl.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+class Store:
+    """The folder `marks/`.
+
+    Args:
+        folder: made when the first marks are kept.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __getitem__(self, of: tuple[str, str]) -> Marks | None:
+        """The marks of a student in an assignment, None where there are none that can be read."""
+        try:
+            kept = json.loads(self._path(*of).read_text("utf-8"))
+            return Marks(**{**kept, "report": _report(kept["report"])})
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep(self, marks: Marks) -> None:
+        """Write the marks whole, or not at all."""
+        path = self._path(marks.student, marks.assignment)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = {field.name: getattr(marks, field.name) for field in dataclasses.fields(marks)}
+        text = json.dumps({**kept, "report": marks.report.as_json()}, indent=1, ensure_ascii=False)
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_text(text + "\n", "utf-8")
+        os.replace(unfinished, path)
+
+    def _path(self, student: str, assignment: str) -> Path:
+        return self.folder / student / f"{assignment}.json"
+
+
+def write_csv(marks: Iterable[Marks], path: Path) -> None:
+    """One row a step; see `COLUMNS`."""
+    unfinished = path.with_suffix(".unfinished")
+    with unfinished.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(row for each in marks for row in each.rows())
+    os.replace(unfinished, path)
+
+
+def table(marks: Sequence[Marks]) -> Iterator[str]:
+    """A line a submission: who, what, points, and what somebody should look at."""
+    width = max((len(each.student) for each in marks), default=0)
+    for each in marks:
+        points = f"{each.report.points:g} of {each.report.max_points}"
+        remark = each.remarks[0] if each.remarks else ""
+        more = f" (and {len(each.remarks) - 1} more)" if len(each.remarks) > 1 else ""
+        yield f"{each.student:<{width}}  {each.assignment:<26}  {points:>11}  {_short(remark)}{more}".rstrip()
+
+
+def _short(text: str, limit: int = 100) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,107 @@
+"""A submission as the gradebook gets it: the learner's cells, the check cells as they were released, and the marks.
+
+Always holds: each step's check stands there once, with the released source and lock, and its output is what the marker
+found, so nothing that a learner wrote, printed or copied can be read as a mark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from nbformat import NotebookNode, from_dict
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, new_raw_cell
+
+from refimpl.check_notebook.document import Document, is_answer
+from refimpl.check_notebook.report import CannotRun, StepReport
+from refimpl.grade.marks import Marks
+from refimpl.notebooks import KERNELSPEC, LANGUAGE_INFO, read
+
+_KINDS = {"code": new_code_cell, "markdown": new_markdown_cell, "raw": new_raw_cell}
+
+
+def marked(notebook: Path, released: Path, marks: Marks) -> NotebookNode:
+    """The notebook with its marks.
+
+    Args:
+        notebook: what was handed in; where it cannot be read, the exercise as released stands in for it.
+        released: the exercise.
+        marks: of the notebook.
+    """
+    originals = {cell.metadata.nbgrader.grade_id: cell for cell in read(released).cells if "nbgrader" in cell.metadata}
+    try:
+        document = Document(notebook)
+    except CannotRun:
+        document = Document(released)
+    steps = {step.result.exercise_id: step for step in marks.report.steps}
+    cells, placed = [_remarks(marks)] if marks.remarks or marks.report.notes else [], set[str]()
+    check_at, above = _places(document)
+    for index, cell in enumerate(document.cells):
+        if index in check_at:
+            cells.append(_check(originals[check_at[index]], steps[check_at[index]]))
+        else:
+            is_first_answer = cell.is_answer and cell.grade_id in originals and cell.grade_id not in placed
+            original = originals[cell.grade_id] if is_first_answer else None
+            placed.add(cell.grade_id)
+            cells.append(_KINDS.get(cell.kind, new_raw_cell)(cell.source, metadata=_kept(original)))
+        cells.extend(_check(originals[name], steps[name]) for name in above.get(index, ()))
+    metadata = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO, "refimpl": {"marks": marks.fingerprint}}
+    restored: NotebookNode = new_notebook(cells=cells, metadata=from_dict(metadata))
+    return restored
+
+
+def fingerprint_of(autograded: Path) -> str | None:
+    """The fingerprint of the marks that an autograded notebook holds, None where there is no such notebook."""
+    try:
+        kept: str = json.loads(autograded.read_bytes())["metadata"]["refimpl"]["marks"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return kept
+
+
+def _places(document: Document) -> tuple[dict[int, str], dict[int, list[str]]]:
+    """Cell -> the step that is checked in its place; and cell -> the steps whose lost checks come back below it."""
+    check_at, above = dict[int, str](), dict[int, list[str]]()
+    for step in document.steps:
+        index = document.place(step).index
+        if index is not None:
+            check_at[index] = step.exercise_id
+            continue
+        answers = [
+            i for i, cell in enumerate(document.cells) if any(is_answer(step, name, cell) for name in step.asks_for)
+        ]
+        above.setdefault(answers[-1] if answers else len(document.cells) - 1, []).append(step.exercise_id)
+    return check_at, above
+
+
+def _check(released: NotebookNode, step: StepReport) -> NotebookNode:
+    """The released check cell, and what was found as its output."""
+    result = step.result
+    cell: NotebookNode = new_code_cell(released.source, metadata=_kept(released))
+    faults = "".join(f"<p>{fault}</p>" for fault in _escaped(step.faults))
+    page = {"text/plain": repr(result), "text/html": faults + result._repr_html_()}
+    cell.outputs = [
+        new_output("stream", name="stdout", text="\n".join([*step.faults, str(result)]) + "\n"),
+        new_output("execute_result", data=page, execution_count=None),
+    ]
+    return cell
+
+
+def _remarks(marks: Marks) -> NotebookNode:
+    """What is said of the notebook as a whole, on top of it."""
+    lines = [f"- {line}" for line in _escaped([*marks.remarks, *marks.report.notes])]
+    text = "**What was found when this notebook was marked**\n\n" + "\n".join(lines)
+    cell: NotebookNode = new_markdown_cell(text)
+    return cell
+
+
+def _escaped(lines: Iterable[str]) -> list[str]:
+    """A learner's text is quoted in these lines, and is no HTML."""
+    return [line.replace("&", "&amp;").replace("<", "&lt;") for line in lines]
+
+
+def _kept(original: NotebookNode | None) -> dict[str, Any]:
+    """The metadata of a released cell: what the grader knows it by, and its lock."""
+    return {} if original is None else dict(original.metadata)
