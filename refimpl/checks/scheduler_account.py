@@ -203,12 +203,20 @@ class SchedulerAccount:
 
     def all_phases(self) -> None:
         """Prompts; decodes if there was no prompt; the swapped if nobody had to make room."""
-        if not self.swapped:
+        if self.lets_in():
             self.prefill()
         if not self.now.scheduled:
             self.decode()
-            if not (self.now.preempted or self.now.aborted):
+            if self.brings_back():
                 self.come_back()
+
+    def lets_in(self) -> bool:
+        """Whether prompts may come in."""
+        return not self.swapped
+
+    def brings_back(self) -> bool:
+        """Whether anybody may come back behind the decodes."""
+        return not (self.now.preempted or self.now.aborted)
 
     def charge(self, num_tokens: int, num_seqs: int) -> None:
         """So much of the step is taken."""
