@@ -1,4 +1,4 @@
-"""Proves every step in two processes beside the tests, on cores that wait otherwise, under two hash seeds."""
+"""Proves every step in processes of their own, under two hash seeds, once for all tests that read what was proven."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,44 +16,31 @@ from learners import ROOT
 collect_ignore_glob = ["conftest.py"]  # as a module with examples: there is more than one of this name
 
 COMMAND = [sys.executable, "-W", "error::SyntaxWarning", "-m", "refimpl", "checks", "--json", "--proof"]
-LIMIT = 600  # seconds
+SEEDS = ("1", "2")
+LIMIT = 900  # seconds, on a machine that does something else as well
+
+Proven = dict[str, dict[str, Any]]  # exercise id -> what `checks --proof --json` writes of the step
 
 
-@pytest.fixture(scope="session", autouse=True)
-def proofs(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """Waits for `checks --proof --json` under each seed, and gives what each wrote: exercise id -> its proof.
+@pytest.fixture(scope="session")
+def proofs(request: pytest.FixtureRequest) -> list[Proven]:
+    """What is proven under each seed; beside another worker one after the other, so that no core has two to serve."""
+    chapters = chapters_asked_for(request.session.items)
+    with ThreadPoolExecutor(1 if "PYTEST_XDIST_WORKER" in os.environ else len(SEEDS)) as pool:
+        return list(pool.map(lambda seed: prove(chapters, seed), SEEDS))
 
-    They start with the first test of this folder and prove the chapters that tests ask for; none for no such test.
-    """
-    functions = [(item, getattr(item, "function", None)) for item in request.session.items]
-    asked = [item for item, function in functions if "proofs" in getattr(function, "__annotations__", {})]
-    paths = [item.callspec.params["path"] for item in asked if hasattr(item, "callspec")]  # of wrong solutions
-    chapters = sorted({path.parent.name[:2] for path in paths}) if len(paths) == len(asked) else []
-    folder = tmp_path_factory.mktemp("proofs")
 
-    def start(seed: str) -> subprocess.Popen[bytes]:
-        with (folder / seed).open("w") as file:
-            environment = {**os.environ, "PYTHONHASHSEED": seed}
-            command = [*COMMAND, *chapters]
-            return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT)
+def prove(chapters: Iterable[str], seed: str) -> Proven:
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    ran = subprocess.run(
+        [*COMMAND, *chapters], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT
+    )
+    assert ran.returncode in (0, 1), ran.stderr
+    return {proof["exercise_id"]: proof for proof in json.loads(ran.stdout)}
 
-    running = {seed: start(seed) for seed in ("1", "2") if asked}
 
-    @cache
-    def wait() -> list[dict[str, Any]]:
-        found = []
-        for seed, process in running.items():
-            code = process.wait(LIMIT)
-            written = (folder / seed).read_text("utf-8")
-            assert code in (0, 1), written
-            found.append({proof["exercise_id"]: proof for proof in json.loads(written)})
-        return found
-
-    try:
-        yield wait
-    finally:
-        for process in running.values():
-            process.kill()
-            process.wait()
+def chapters_asked_for(items: Iterable[pytest.Item]) -> list[str]:
+    """The chapters with which the ids of such tests begin; none, which proves all, when a test reads of them all."""
+    asked = [item for item in items if "proofs" in getattr(item, "fixturenames", ())]
+    numbers = {item.callspec.id[:2] if hasattr(item, "callspec") else "" for item in asked}
+    return [] if "" in numbers else sorted(numbers)

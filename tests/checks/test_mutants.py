@@ -1,4 +1,4 @@
-"""Every named misconception has a wrong solution, and the check names each; wrong code without a name is wrong, too.
+"""What `checks --proof` shows of every step: right code passes, and each named misconception is named in wrong code.
 
 `tests/mutants/EXERCISE/MISCONCEPTION.py` holds what is wrong, and the thought behind it in a line.
 `MISCONCEPTION__OTHER.py` is another shape of the same thought.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,17 @@ from learners import ROOT
 
 from refimpl import proof
 from refimpl.checks import steps
+from refimpl.checks.step import Step
 
-Proofs = Callable[[], list[dict[str, Any]]]
+Proofs = list[dict[str, dict[str, Any]]]  # under each hash seed: exercise id -> its proof
 
 MUTANTS = proof.mutants(ROOT)
+DESIGNS = [
+    pytest.param(path, step, id=f"{path.stem}/{step.exercise_id}")
+    for step in steps().values()
+    for path in proof.second_designs(ROOT, step.exercise_id[:2])
+    if step.subject in proof.load(path)
+]
 by_mutant = pytest.mark.parametrize("path", MUTANTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 
 
@@ -38,13 +44,37 @@ def test_chapters_1_to_7_have_a_hundred_wrong_solutions() -> None:
     assert len([path for path in MUTANTS if "01" <= path.parent.name[:2] <= "07"]) >= 100
 
 
+def named(verdicts: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    (verdict,) = (verdict for verdict in verdicts if verdict["name"] == name)
+    return verdict
+
+
+@pytest.mark.parametrize("step", steps().values(), ids=lambda step: step.exercise_id)
+def test_a_good_answer_passes_and_says_what_was_run(step: Step, proofs: Proofs) -> None:
+    histories = len(step.examples) + (step.random_histories or 60)
+    for proven in proofs:
+        verdict = proven[step.exercise_id]["reference"]
+        assert verdict["said"].endswith(f"{len(step.properties) + 1} properties held on {histories} histories.")
+        assert (verdict["outcome"], verdict["points"]) == ("passed", step.points)
+
+
+@pytest.mark.parametrize(("path", "step"), DESIGNS)
+def test_a_design_of_another_shape_passes(path: Path, step: Step, proofs: Proofs) -> None:
+    for proven in proofs:
+        verdict = named(proven[step.exercise_id]["second_designs"], path.stem.partition("_")[2])
+        assert not verdict["fault"], verdict["said"]
+        assert (verdict["outcome"], verdict["points"]) == ("passed", step.points)
+
+
+def test_every_step_has_a_design_of_another_shape_and_every_design_a_step() -> None:
+    assert {param.values[1].exercise_id for param in DESIGNS} == steps().keys()
+    assert {param.values[0] for param in DESIGNS} == set(proof.second_designs(ROOT))
+
+
 @by_mutant
 def test_a_mutant_is_rejected_and_named(path: Path, proofs: Proofs) -> None:
     """In the same words under both hash seeds."""
-    verdict, again = (
-        next(mutant for mutant in found[path.parent.name]["mutants"] if mutant["name"] == path.stem)
-        for found in proofs()
-    )
+    verdict, again = (named(proven[path.parent.name]["mutants"], path.stem) for proven in proofs)
     assert verdict["said"] == again["said"]
     assert not verdict["fault"], verdict["said"]
     assert (verdict["outcome"], verdict["misconception"]) == ("misconception", proof.misconception_of(path))
@@ -64,7 +94,7 @@ def test_a_mutant_says_its_thought_in_one_line(path: Path) -> None:
 
 
 def test_all_is_proven_and_in_the_same_words_under_another_hash_seed(proofs: Proofs) -> None:
-    one, other = proofs()
+    one, other = proofs
     assert list(one) == list(steps())
     assert [fault for found in one.values() for fault in found["faults"]] == []
     assert one == other
