@@ -165,6 +165,8 @@ def constant(content: bytes) -> Callable[..., bytes]:
 
 # The cases, a function for each kind.
 
+ACCENTS = "Zoë Ångström-d'Arc (groupe 2)"
+
 
 def plain() -> Iterator[Planted]:
     """What most learners hand in, and names that files may have."""
@@ -189,8 +191,7 @@ def plain() -> Iterator[Planted]:
             dict.fromkeys(nothing(number), "NotImplementedError|not attempted|has no method"),
             chapter=number,
         )
-    accents = "Zoë Ångström-d'Arc (groupe 2)"
-    yield Planted("spaces-and-accents", changed(lambda _: None), full("03"), student=accents)
+    yield Planted("spaces-and-accents", changed(lambda _: None), full("03"), student=ACCENTS)
 
     def rename(notebook: HandedIn) -> None:
         notebook.content["metadata"]["kernelspec"] = {
@@ -488,17 +489,17 @@ def not_ones_own() -> Iterator[Planted]:
 
 
 LOOKS_AROUND = """
+import json
 from pathlib import Path
 
 places = [Path({folder!r}), *Path.cwd().parents][:5]
 answer = "@add_to_class(UncachedBlockAllocator)\\ndef free(self, block):\\n    raise NotImplementedError()"
 for path in [path for place in places for path in place.glob("*/03_*/03_*.ipynb")]:
     try:
-        cells = json.loads(path.read_text("utf-8"))["cells"]
+        sources = ["".join(cell["source"]) for cell in json.loads(path.read_text("utf-8"))["cells"]]
     except Exception:
         continue
-    for cell in cells:
-        source = "".join(cell["source"])
+    for source in sources:
         if source.count("self.device.name") == 1 and "block.ref_count -= 1" in source and "import" not in source:
             answer = source
 exec(answer)
