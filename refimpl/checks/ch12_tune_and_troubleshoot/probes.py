@@ -1,0 +1,40 @@
+"""The thought behind a wrong answer, found by asking the learner's code what no two thoughts answer alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from numbers import Real
+from typing import Any
+
+from refimpl.checks.step import equal
+from refimpl.checks.thoughts import only_one
+
+
+def named(answers: Callable[[], list[Any]], theories: Iterable[tuple[str, list[Any]]]) -> str | None:
+    """The thought behind a learner's answers: the one whose answers are the same, each of them.
+
+    `answers` are asked for now, and may raise; several theories may share a name.
+    """
+    try:
+        given = answers()
+    except Exception:  # noqa: BLE001  (code that raises on other questions is of another kind)
+        return None
+    return only_one(name for name, wanted in theories if alike(given, wanted))
+
+
+def alike(given: Any, wanted: Any) -> bool:
+    """Whether two answers are the same: dictionaries without their zeros, fractions to within rounding."""
+    if isinstance(wanted, list):
+        return len(given) == len(wanted) and all(map(alike, given, wanted))
+    if isinstance(wanted, dict):
+        return isinstance(given, Mapping) and equal(_without_zeros(given), wanted)
+    if isinstance(wanted, Fraction):
+        is_number = isinstance(given, Real) and not isinstance(given, bool)
+        return is_number and abs(float(given) - float(wanted)) <= 1e-9 * max(1.0, abs(float(wanted)))
+    return equal(given, wanted) and not isinstance(given, bool)
+
+
+def _without_zeros(found: Mapping[Any, Any]) -> dict[Any, Any]:
+    """What was counted; a request counted with 0 might as well be left out."""
+    return {name: number for name, number in found.items() if not equal(number, 0)}
