@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from refimpl.checks.step import counted
-from refimpl.grade.apart import Found
+from refimpl.grade.apart import Found, mark_apart
 from refimpl.grade.limits import MIB, Limits
 from refimpl.grade.marks import Marks, Store, fingerprint, marks_of, table, write_csv
 from refimpl.grade.submissions import NothingToGrade, Submission, submissions
@@ -103,7 +103,7 @@ class Grading:
         bar = tqdm(total=len(placed), initial=len(done), unit=" submissions", disable=None)
         with bar:
             for each in done:
-                self._enter(each, self._marks(each))
+                self._enter(each, self.marks_of(each))
             for each in self._marked(todo, scheduler, workers, [*folders, self.root / "submitted"]):
                 bar.set_postfix_str(each.name)
                 bar.update()
@@ -119,7 +119,7 @@ class Grading:
 
         for each in todo:
             if each.problem:
-                self._keep(each, Found(None, [], each.problem, 0.0, 0, "not run"))
+                self._enter(each, self.keep(each, _not_run(each)))
                 yield each
         runs = [each for each in todo if not each.problem]
         if not runs:
@@ -130,17 +130,28 @@ class Grading:
                     if isinstance(found, BaseException):
                         self.troubles.append(f"{each.name}: not marked, {type(found).__name__}: {found}")
                     else:
-                        self._keep(each, found)
+                        self._enter(each, self.keep(each, found))
                     yield each
         except NoCluster as error:
             raise NothingToGrade(str(error)) from error
 
-    def _keep(self, submission: Submission, found: Found) -> None:
+    def marks_of(self, submission: Submission) -> Marks:
+        """Its marks: those that are kept, or else it is marked now, in a process of its own."""
+        kept = self.store[submission.student, submission.assignment]
+        if kept is not None and self._is_done(submission):
+            return kept
+        if submission.problem:
+            return self.keep(submission, _not_run(submission))
+        refused = [str(self.root / "submitted")]
+        return self.keep(submission, mark_apart(submission.notebook, submission.file, self.limits, refused))
+
+    def keep(self, submission: Submission, found: Found) -> Marks:
+        """Write down what was found."""
         marks = marks_of(submission.student, submission.assignment, self._fingerprint(submission), found, self.limits)
         notes = (*marks.report.notes, *submission.notes)
         marks = dataclasses.replace(marks, report=dataclasses.replace(marks.report, notes=notes))
         self.store.keep(marks)
-        self._enter(submission, marks)
+        return marks
 
     def _make_known(self, placed: Sequence[Submission]) -> None:
         if self._course is not None:
@@ -155,11 +166,6 @@ class Grading:
             self._course.enter(submission, marks)
         except CannotEnter as error:
             self.troubles.append(str(error))
-
-    def _marks(self, submission: Submission) -> Marks:
-        marks = self.store[submission.student, submission.assignment]
-        assert marks is not None
-        return marks
 
     def _is_done(self, submission: Submission) -> bool:
         """Whether there are marks of this very notebook; what a limit cut off is tried again under another one."""
@@ -186,7 +192,11 @@ class Grading:
             f"the most memory of one: {memory:.0f} MiB; every step in {path}",
             file=sys.stderr,
         )
-        for walls in sorted({marks.walls for marks in known}):
+        for walls in sorted({marks.walls for marks in known if marks.walls}):
             print(f"in force: {walls}", file=sys.stderr)
         for trouble in self.troubles:
             print(f"look at: {trouble}", file=sys.stderr)
+
+
+def _not_run(submission: Submission) -> Found:
+    return Found(None, [], submission.problem, 0.0, 0, "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -36,7 +37,11 @@ def cluster(address: str | None, workers: int) -> Iterator[Client]:
     with contextlib.ExitStack() as stack:
         if address is None:
             here = LocalCluster(
-                n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address=None, silence_logs="critical"
+                n_workers=workers,
+                threads_per_worker=1,
+                memory_limit=0,
+                dashboard_address=None,
+                silence_logs=logging.CRITICAL,
             )
             client = stack.enter_context(Client(stack.enter_context(here)))
         else:
@@ -67,8 +72,9 @@ def found_by(
     folders, waiting = [str(folder.resolve()) for folder in refused], iter(todo)
 
     def submitted(submission: Submission) -> object:
-        name = f"{submission.assignment}.ipynb"
-        future = client.submit(mark_apart, submission.notebook, name, limits, folders, pure=False, retries=TRIES_AGAIN)
+        future = client.submit(
+            mark_apart, submission.notebook, submission.file, limits, folders, pure=False, retries=TRIES_AGAIN
+        )
         of[future.key] = submission
         return future
 

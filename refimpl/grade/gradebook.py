@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ class Course:
             CannotEnter: when nbgrader refuses.
         """
         student, assignment = submission.student, submission.assignment
-        file = f"{assignment}.ipynb"
+        file = submission.file
         if fingerprint_of(self.root / "autograded" / student / assignment / file) == marks.fingerprint:
             return False
         submitted = self.root / "submitted" / student / assignment / file
@@ -117,7 +118,9 @@ class Course:
     def _do(self, converter: Any, name: str) -> None:
         here = os.getcwd()
         try:
-            converter.start()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # SQLAlchemy's, about how nbgrader uses it
+                converter.start()
         except (NbGraderException, OSError) as error:
             raise CannotEnter(f"{name}: nbgrader did not take it: {error}") from error
         finally:

@@ -37,7 +37,7 @@ class Marks:
         report: the steps, and what is said of the notebook.
         problem: why it could not be marked to its end, in a sentence, or "".
         seconds, memory: what marking took; bytes.
-        walls: what stood around it.
+        walls: what stood around it, "" when it was not run.
         limits: what it was allowed.
     """
 
@@ -54,7 +54,8 @@ class Marks:
     @property
     def remarks(self) -> list[str]:
         """What is said of the notebook as a whole, the gravest first."""
-        return [*([f"Not marked to its end: {self.problem}."] if self.problem else []), *self.report.faults]
+        how_far = "Not marked to its end" if self.walls else "Not run"
+        return [*([f"{how_far}: {self.problem}."] if self.problem else []), *self.report.faults]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Rows for CSV: one a step, and one a remark about the notebook as a whole."""

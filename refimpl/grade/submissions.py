@@ -44,6 +44,11 @@ class Submission:
         """What to call it."""
         return f"{self.student}, {self.assignment}"
 
+    @property
+    def file(self) -> str:
+        """The name of its notebook, as released."""
+        return f"{self.assignment}.ipynb"
+
 
 class NothingToGrade(Exception):
     """A folder is missing, or holds no submission; the text says which."""
@@ -73,9 +78,21 @@ def _notebooks(folder: Path) -> Iterator[Path]:
 
 
 def _submission(path: Path, folder: Path, known: dict[str, str], limits: Limits) -> Submission:
-    within = path.relative_to(folder).parts
-    student = (within[0] if len(within) > 1 else path.stem).translate(_FORBIDDEN).strip()
-    said = _chapter_of_name(within, known)
+    student, *below = path.relative_to(folder).parts
+    return read_submission(path, student if below else path.stem, _chapter_of_name(below, known), known, limits)
+
+
+def read_submission(path: Path, student: str, said: str | None, known: dict[str, str], limits: Limits) -> Submission:
+    """The notebook at `path` as a student's submission.
+
+    Args:
+        path: of the file.
+        student: whose it is.
+        said: the number of the chapter for which it was handed in, None where only its cells can tell.
+        known: number -> assignment, of all chapters.
+        limits: it may be so large.
+    """
+    student = student.translate(_FORBIDDEN).strip()
     notebook, problem, number = b"", "", None
     try:
         cells = slim(path, limits)
@@ -92,7 +109,7 @@ def _submission(path: Path, folder: Path, known: dict[str, str], limits: Limits)
     return Submission(student, assignment, path, b"" if problem else notebook, problem)
 
 
-def _chapter_of_name(parts: tuple[str, ...], known: dict[str, str]) -> str | None:
+def _chapter_of_name(parts: list[str], known: dict[str, str]) -> str | None:
     """The chapter that the file's folders or name say, the innermost first."""
     for part in reversed(parts):
         for number, name in known.items():
