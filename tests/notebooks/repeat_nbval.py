@@ -1,6 +1,7 @@
 """Runs strict nbval over the notebooks several times, under two hash seeds, and compares the verdicts.
 
-`python tests/notebooks/repeat_nbval.py` does the full matrix, three runs under each seed; CI does `--runs 1`.
+`python tests/notebooks/repeat_nbval.py` does the full matrix, three runs under each seed; CI does `--runs 1`. The two
+seeds run beside each other, each on one core; the cells of a notebook stay in one process.
 Exit codes: 0 every cell passed in every run, 1 one did not, 2 nothing could be run.
 """
 
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -23,11 +25,12 @@ Verdicts = dict[str, str]  # "03_owners.ipynb::Cell 3" -> "passed", "failed", "e
 
 def nbval(paths: Sequence[Path], seed: str | None = None, options: Sequence[str] = ()) -> tuple[Verdicts, str]:
     """Run strict nbval in a process of its own; return its verdicts, none if it could not run, and its text."""
-    environment = dict(os.environ) if seed is None else {**os.environ, "PYTHONHASHSEED": seed}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"} | ({} if seed is None else {"PYTHONHASHSEED": seed})
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "--nbval", f"--nbval-cell-timeout={CELL_TIMEOUT}"]
-        command += ["-q", "--color=no", "-p", "no:cacheprovider", f"--junitxml={report}", *options, *map(str, paths)]
+        command += ["-q", "--color=no", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={report}"]
+        command += [*options, *map(str, paths)]
         ran = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
         verdicts = read_report(report) if ran.returncode in (0, 1) else {}  # others: pytest itself gave up
     return verdicts, ran.stdout + ran.stderr
@@ -56,22 +59,34 @@ def disagreements(runs: Mapping[str, Verdicts]) -> list[str]:
     ]
 
 
+def runs_under(seed: str, options: argparse.Namespace) -> dict[str, tuple[Verdicts, str]]:
+    """The runs under one seed, one after the other, by name; a line for each as soon as it is over."""
+    times = ["-p", "tests.times", f"--times={options.times}"] if options.times else []
+    ran = {}
+    for number in range(1, options.runs + 1):
+        name = f"run {number} under seed {seed}"
+        verdicts, said = nbval(options.paths, seed, times)
+        print(f"{name}: {len(disagreements({name: verdicts}))} of {len(verdicts)} cells did not pass", flush=True)
+        ran[name] = verdicts, said
+    return ran
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("paths", nargs="*", type=Path, default=[ROOT / "notebooks", ROOT / "solutions"])
     parser.add_argument("--runs", type=int, default=3, help="runs under each hash seed (default 3)")
+    parser.add_argument("--times", type=Path, metavar="FILE", help="add what cells took to FILE: tests/times.py")
     options = parser.parse_args(arguments)
-    runs, details = {}, ""
-    for name in [f"run {number} under seed {seed}" for seed in SEEDS for number in range(1, options.runs + 1)]:
-        runs[name], said = nbval(options.paths, seed=name.split()[-1])
-        if not runs[name]:
+    with ThreadPoolExecutor(len(SEEDS)) as pool:
+        under_each = pool.map(lambda seed: runs_under(seed, options), SEEDS)
+        runs = {name: ran for of_seed in under_each for name, ran in of_seed.items()}
+    for verdicts, said in runs.values():
+        if not verdicts:
             print(f"nbval could not run.\n{said}", file=sys.stderr)
             return 2
-        failed = len(disagreements({name: runs[name]}))
-        print(f"{name}: {failed} of {len(runs[name])} cells did not pass", flush=True)
-        details = details or (said if failed else "")
-    found = disagreements(runs)
-    print("\n".join([details, *found]) if found else f"{len(runs)} runs agree: every cell passed.")
+    found = disagreements({name: verdicts for name, (verdicts, _) in runs.items()})
+    details = [said for name, (verdicts, said) in runs.items() if disagreements({name: verdicts})][:1]
+    print("\n".join([*details, *found]) if found else f"{len(runs)} runs agree: every cell passed.")
     return 1 if found else 0
 
 

@@ -24,12 +24,6 @@ LESSON = ROOT / "notebooks" / "11_serve_a_real_model.ipynb"
 SECONDS = 60  # for a lesson that computes
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads on a busy machine wait for each other at every product: many times slower than one."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-
-
 @pytest.fixture
 def course(tmp_path: Path) -> Path:
     """A folder of the course in which everything has been solved."""

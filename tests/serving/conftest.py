@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from dense_llama import DenseLlama
 from engines import DATA, Alone
 
@@ -16,15 +15,6 @@ from refimpl.serving.fetch_model import model_path
 from refimpl.serving.weights import LoadedModel, load_model
 
 collect_ignore = ["record_transformers.py"]  # runs in the environment of transformers, see there
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread():
-    """Two threads on a busy machine wait for each other at every product: tens of times slower than one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
