@@ -36,6 +36,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m refimpl", description=__doc__.split("\n\n")[0])
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
+    doctor = commands.add_parser("doctor", help="what is broken or missing here, and the command that mends it")
+    doctor.add_argument("--json", action="store_true", help="as JSON")
+    doctor.set_defaults(run=_doctor)
+
     from refimpl.serving.generate import add_generate_arguments
 
     generate = commands.add_parser("generate", help="let a language model answer, its KV cache in our blocks")
@@ -97,6 +101,12 @@ def _parser() -> argparse.ArgumentParser:
     execute.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
     execute.set_defaults(run=_execute)
     return parser
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from refimpl.doctor import run
+
+    return run(args)
 
 
 def _generate(args: argparse.Namespace) -> int:
