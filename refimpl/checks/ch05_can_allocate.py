@@ -8,7 +8,6 @@ series of questions and seeing which wrong rule gives all its answers.
 from __future__ import annotations
 
 import math
-import operator
 import random
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
@@ -16,7 +15,7 @@ from typing import Any
 
 from refimpl.block_manager import AllocStatus, BlockSpaceManager, num_watermark_blocks
 from refimpl.checks import admission_rules
-from refimpl.checks.manager_comparison import STATE, TABLES
+from refimpl.checks.manager_comparison import STATE, TABLES, Facts
 from refimpl.checks.manager_world import (
     DECISION,
     DECISION_KEEPS,
@@ -27,10 +26,8 @@ from refimpl.checks.manager_world import (
     random_sizes,
     sizes,
 )
-from refimpl.checks.step import History, Log, Operation, Setup, Step, World, equal, show
+from refimpl.checks.step import History, Log, Operation, Setup, Step, World, equal, is_whole, show
 from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
-
-Facts = dict[str, Any]
 
 # 05-watermark
 
@@ -45,24 +42,18 @@ BAD_SHARES = (-0.1, -0.001, -1.0, math.inf, -math.inf, math.nan)
 class _WatermarkWorld(World):
     """A function of a share and a number of blocks; each operation is one call."""
 
-    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.subject, self.log, self.most = subject, log, setup["num_gpu_blocks"]
-
     @cached_property
     def always_raises(self) -> bool:
         """Whether it raises for an everyday share too, so that no error of its own is about the odd ones."""
         return not _returns(self.subject, 0.5, 100)
 
     def choices(self) -> Iterable[Operation]:
-        for num_blocks in (self.most // 2, self.most):
+        most = self.setup["num_gpu_blocks"]
+        for num_blocks in (most // 2, most):
             yield from (("num_watermark_blocks", share, num_blocks) for share in SHARES)
             yield from (("num_watermark_blocks", share, num_blocks) for share in BAD_SHARES)
 
-    def possible(self, operation: Operation) -> bool:
-        return True
-
-    def perform(self, operation: Operation) -> None:
-        _, share, num_blocks = operation
+    def _num_watermark_blocks(self, share: float, num_blocks: int) -> None:
         line = f"num_watermark_blocks({_share(share)}, {num_blocks})"
         facts: Facts = {"share": _share(share), "num_blocks": num_blocks}
         if not 0 <= share < math.inf:
@@ -116,7 +107,7 @@ def _share(share: float) -> str:
 
 
 def _shares(*calls: tuple[float, int]) -> History:
-    return History({"num_gpu_blocks": 100}, tuple(("num_watermark_blocks", *call) for call in calls))
+    return History.of({"num_gpu_blocks": 100}, *(("num_watermark_blocks", *call) for call in calls))
 
 
 def _asked(question: Callable[..., Any], *arguments: Any) -> Any:
@@ -133,12 +124,8 @@ def _returns(question: Callable[..., Any], *arguments: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a whole number, of whatever type that counts."""
-    try:
-        operator.index(value)
-    except TypeError:
-        return False
-    return not isinstance(value, bool)
+    """Whether it is a whole number, and no bool."""
+    return is_whole(value) and not isinstance(value, bool)
 
 
 # What 05-can-allocate and 05-allocate share
@@ -157,9 +144,7 @@ KINDS = (RECOMPUTED, FINISHED_FIRST, RUNNING_FIRST, NOBODY)
 class _AdmissionWorld(ManagerWorld):
     """Requests of all kinds: thrown out with half of their tokens produced, beside siblings that do not wait."""
 
-    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        super().__init__(subject, setup, log)
-        self.subject, self.changed = subject, False
+    changed = False  # whether the last call changed the request that it was given
 
     def kinds(self, num_tokens: int) -> Iterator[Operation]:
         """What follows the name of the operation, and its key if it has one."""
@@ -651,10 +636,6 @@ class _TablesWorld(_AdmissionWorld):
         return manager.block_tables[0][0].ref_count
 
 
-def _history(setup: Setup, *operations: Operation) -> History:
-    return History(setup, operations)
-
-
 def _sizes(rng: random.Random) -> Setup:
     """Now and then a pool in which a prompt can come back."""
     return sizes(rng.choice((1, 2, 3)), 4, caching=True) if rng.random() < 0.2 else random_sizes(rng)
@@ -768,22 +749,22 @@ STEPS = (
         },
         world=_DecisionWorld,
         examples=(
-            _history(
+            History.of(
                 sizes(4, 8, percent=25),
                 ("can_allocate", 12, 1, 0),
                 ("allocate", "a", 12, 1, 0),
                 *[("can_allocate", num_tokens, 1, 0) for num_tokens in (12, 13, 24, 25)],
             ),
-            _history(sizes(16, 49, percent=1), ("can_allocate", 1002, 1, 0)),
-            _history(sizes(4, 1, percent=1), ("can_allocate", 4, 1, 0), ("can_allocate", 5, 1, 0)),
-            _history(sizes(4, 4), ("can_allocate", 9, 2, 0), ("allocate", "a", 4, 1, 0), ("can_allocate", 8, 2, 0)),
-            _history(sizes(2, 6), *[("can_allocate", 4, 1, 0, kind) for kind in (FINISHED_FIRST, RUNNING_FIRST)]),
-            _history(sizes(2, 3), *[("can_allocate", 4, 1, 0, kind) for kind in (FINISHED_FIRST, RUNNING_FIRST)]),
-            _history(sizes(2, 3), ("can_allocate", 8, 1, 0, RECOMPUTED), ("can_allocate", 2, 1, 0, NOBODY)),
-            _history(
+            History.of(sizes(16, 49, percent=1), ("can_allocate", 1002, 1, 0)),
+            History.of(sizes(4, 1, percent=1), ("can_allocate", 4, 1, 0), ("can_allocate", 5, 1, 0)),
+            History.of(sizes(4, 4), ("can_allocate", 9, 2, 0), ("allocate", "a", 4, 1, 0), ("can_allocate", 8, 2, 0)),
+            History.of(sizes(2, 6), *[("can_allocate", 4, 1, 0, kind) for kind in (FINISHED_FIRST, RUNNING_FIRST)]),
+            History.of(sizes(2, 3), *[("can_allocate", 4, 1, 0, kind) for kind in (FINISHED_FIRST, RUNNING_FIRST)]),
+            History.of(sizes(2, 3), ("can_allocate", 8, 1, 0, RECOMPUTED), ("can_allocate", 2, 1, 0, NOBODY)),
+            History.of(
                 sizes(2, 4, caching=True), ("allocate", "a", 6, 1, 0), ("can_allocate", 6, 1, 0), ("free", "a", 0)
             ),
-            _history(
+            History.of(
                 sizes(2, 4, caching=True),
                 ("allocate", "a", 6, 1, 0),
                 ("free", "a", 0),
@@ -867,18 +848,18 @@ STEPS = (
         },
         world=_TablesWorld,
         examples=(
-            _history(sizes(4, 4), ("allocate", "a", 5, 2, 0), ("allocate", "a"), ("allocate", "b", 9, 1, 0)),
-            _history(sizes(4, 4), ("allocate", "a", 2, 1, 0), ("allocate", "a"), ("free", "a", 0)),
-            _history(sizes(2, 4, percent=50), ("allocate", "a", 6, 1, 0)),
-            _history(sizes(2, 3), ("allocate", "a", 4, 2, 0)),
-            _history(sizes(4, 8), ("allocate", "a", 6, 2, 0), ("append_slots", "a", 0, 0, 1), *BOTH_GO),
-            _history(sizes(4, 4, caching=True), ("allocate", "a", 6, 2, 0), *BOTH_GO),
-            _history(sizes(2, 8, caching=True), ("allocate", "a", 2, 1, 0), ("allocate", "b", 4, 1, 0)),
-            _history(sizes(2, 4, caching=True), ("allocate", "a", 6, 1, 0), ("allocate", "b", 6, 1, 0)),
-            _history(sizes(2, 9), *[("allocate", kind, 4, 1, 0, kind) for kind in KINDS]),
-            *[_history(sizes(2, 9), ("allocate", "a", 4, 2, 0), ("free", "a", i), ("allocate", "a")) for i in (0, 1)],
-            _history(sizes(2, 4, caching=True), ("allocate", COMES_BACK)),
-            _history(sizes(2, 4, caching=True), ("allocate", REFUSED_BETWEEN)),
+            History.of(sizes(4, 4), ("allocate", "a", 5, 2, 0), ("allocate", "a"), ("allocate", "b", 9, 1, 0)),
+            History.of(sizes(4, 4), ("allocate", "a", 2, 1, 0), ("allocate", "a"), ("free", "a", 0)),
+            History.of(sizes(2, 4, percent=50), ("allocate", "a", 6, 1, 0)),
+            History.of(sizes(2, 3), ("allocate", "a", 4, 2, 0)),
+            History.of(sizes(4, 8), ("allocate", "a", 6, 2, 0), ("append_slots", "a", 0, 0, 1), *BOTH_GO),
+            History.of(sizes(4, 4, caching=True), ("allocate", "a", 6, 2, 0), *BOTH_GO),
+            History.of(sizes(2, 8, caching=True), ("allocate", "a", 2, 1, 0), ("allocate", "b", 4, 1, 0)),
+            History.of(sizes(2, 4, caching=True), ("allocate", "a", 6, 1, 0), ("allocate", "b", 6, 1, 0)),
+            History.of(sizes(2, 9), *[("allocate", kind, 4, 1, 0, kind) for kind in KINDS]),
+            *[History.of(sizes(2, 9), ("allocate", "a", 4, 2, 0), ("free", "a", i), ("allocate", "a")) for i in (0, 1)],
+            History.of(sizes(2, 4, caching=True), ("allocate", COMES_BACK)),
+            History.of(sizes(2, 4, caching=True), ("allocate", REFUSED_BETWEEN)),
         ),
         setups=_sizes,
     ),

@@ -12,7 +12,7 @@ from typing import Any
 from refimpl.block import Device, PhysicalTokenBlock
 from refimpl.block_manager import BlockSpaceManager
 from refimpl.checks.manager_account import Block
-from refimpl.checks.manager_comparison import KEPT, PAIRS, STATE, Comparison
+from refimpl.checks.manager_comparison import KEPT, PAIRS, STATE, Comparison, Facts
 from refimpl.checks.manager_world import (
     CPU,
     DECISION,
@@ -24,7 +24,7 @@ from refimpl.checks.manager_world import (
     random_sizes,
     sizes,
 )
-from refimpl.checks.step import RUNS, History, Log, Operation, Setup, Step, equal
+from refimpl.checks.step import History, Log, Operation, Setup, Step, equal
 from refimpl.sequence import Sequence, SequenceStatus
 
 ANSWERS = {  # method of this chapter -> refimpl's
@@ -35,8 +35,6 @@ ANSWERS = {  # method of this chapter -> refimpl's
     "free": BlockSpaceManager.free,
     "_free_block_table": BlockSpaceManager._free_block_table,
 }
-
-Facts = dict[str, Any]
 
 GOES_ON = "everything else goes on as before"  # what is seen after operations that are not the step's own
 
@@ -79,15 +77,13 @@ class _ChapterWorld(ManagerWorld):
         """As `ManagerWorld`; what is compared is a merit of the answer once the step's own work has been done right."""
         self.seen.aside = operation[0] != self.verb
         is_work = not self.seen.aside and self.is_work(operation)
-        tally = {name: self.log.tally[name] for name in self.log.tally if name != RUNS}
+        before = dict(self.log.tally)
         try:
             super().perform(operation)
             self.worked |= is_work
         finally:
             if not self.worked:
-                runs = {name: count for name, count in self.log.tally.items() if name == RUNS}
-                self.log.tally.clear()
-                self.log.tally.update(tally | runs)
+                self.log.take_back(before)
 
     def is_work(self, operation: Operation) -> bool:
         """Whether this operation, one of the step's own, cannot go right by doing nothing."""
@@ -340,8 +336,7 @@ class _FreeWorld(_ChapterWorld):
         return self.groups[key].seqs[i].seq_id in self.account.tables
 
     def perform(self, operation: Operation) -> None:
-        """As before; what the sequence held, and what was free, is kept in mind."""
-        self.free_before = {device.name: self.account.free(device) for device in Device}
+        """As before; what the sequence held is kept in mind."""
         self.held: list[Block] = []
         if operation[0] == "free":
             _, key, i = operation
@@ -391,7 +386,7 @@ class _FreeWorld(_ChapterWorld):
     def _num_back(self, device: str) -> int:
         """Blocks that came back by the learner's count."""
         count = getattr(self.manager, f"get_num_free_{device.lower()}_blocks")
-        return int(count()) - self.free_before[device]
+        return int(count()) - self.free_before[Device[device]]
 
     def _ref_count(self, block: Block) -> Any:
         """The learner's count of a block that is in a table."""
@@ -404,7 +399,7 @@ class _FreeWorld(_ChapterWorld):
 
 def _history(setup: Setup, *operations: str) -> History:
     """Operations as words: `append a 0` is one token for the first sequence of request a, the next of its text."""
-    return History(setup, tuple(_operation(operation.split()) for operation in operations))
+    return History.of(setup, *(_operation(operation.split()) for operation in operations))
 
 
 def _operation(words: list[str]) -> Operation:

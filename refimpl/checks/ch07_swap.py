@@ -7,7 +7,6 @@ the symptom tells.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -27,7 +26,8 @@ from refimpl.checks.manager_world import (
     random_sizes,
     sizes,
 )
-from refimpl.checks.step import RUNS, History, Log, Operation, Setup, Step, counted, equal, show
+from refimpl.checks.step import History, Log, Operation, Setup, Step, counted, equal, show
+from refimpl.checks.thoughts import Theories
 from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
 
 OTHERS = -1  # stands in the account for other requests' sequences on the CPU
@@ -45,10 +45,7 @@ class _SwapWorld(ManagerWorld):
     often: tuple[str, ...] = ()  # the operations that a random history has more of
     keeps_status = KEPT  # the property that a changed status breaks
 
-    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        super().__init__(subject, setup, log)
-        self.free_before = {GPU: 0, CPU: 0}  # by the account, before the operation
-        self.refusing = False  # whether the call is one that must be refused
+    refusing = False  # whether the call is one that must be refused
 
     def choices(self) -> Iterable[Operation]:
         """Those of `ManagerWorld` and this chapter's own, each looked at once; what the step asks for comes often."""
@@ -85,11 +82,6 @@ class _SwapWorld(ManagerWorld):
     def _can_finish(self, group: SequenceGroup, i: int) -> bool:
         """At least one sequence of the group goes on."""
         return i < len(group.seqs) and len(group.get_unfinished_seqs()) > 1 and not group.seqs[i].is_finished()
-
-    def perform(self, operation: Operation) -> None:
-        """As `ManagerWorld`; what is free beforehand is kept in mind."""
-        self.free_before = {device: self.account.free(device) for device in Device}
-        super().perform(operation)
 
     def raised(self, facts: Facts) -> tuple[type[Exception], str] | None:
         """Nothing to tell; the call is one that should return."""
@@ -135,15 +127,13 @@ class _QuestionWorld(_SwapWorld):
 
     question = ""
     keeps_status = DECISION_KEEPS
-    theories: tuple[tuple[str, Theory], ...] = ()  # a misconception and what it answers; several may share a name
+    theories: tuple[tuple[str, Theory], ...] = ()  # a misconception and what it answers
     examples: tuple[History, ...] = ()  # of the step
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
-        self.subject = subject
         self.comparison = _StateOnly(log, self.manager, self.account, self.fault)
-        self.left = set(range(len(self.theories)))  # those that every answer so far bears out
-        self.replaying = False
+        self.suspects = Theories(self.theories)
 
     def possible(self, operation: Operation) -> bool:
         """As `_SwapWorld`; a request is swapped out only where there is room, since refusals are not asked about."""
@@ -157,7 +147,7 @@ class _QuestionWorld(_SwapWorld):
         super()._compare(facts, keeps or DECISION_KEEPS)
 
     def _decide(self, line: str, asked: SequenceGroup, expected: Any, **facts: Any) -> None:
-        self.said = {i: self.theories[i][1](self.account, asked) for i in self.left}
+        self.suspects.ask(self.account, asked)
         facts |= {
             "entries": _entries(self.account, asked),
             "blocks": counted(_distinct(self.account, asked), "block"),
@@ -165,10 +155,7 @@ class _QuestionWorld(_SwapWorld):
             "total_cpu": self.account.total[CPU],
         }
         super()._decide(line, asked, expected, **facts)
-        self._drop(expected)
-
-    def _drop(self, got: Any) -> None:
-        self.left = {i for i in self.left if equal(got, self.said[i])}
+        self.suspects.hear(expected)
 
     def raised(self, facts: Facts) -> tuple[type[Exception], str] | None:
         """A KeyError tells of a finished sequence, where there is one that has no table any more."""
@@ -183,23 +170,12 @@ class _QuestionWorld(_SwapWorld):
         """The one thought that explains this answer, those before it, and those in the examples."""
         if self.operation[0] != self.question or symptom != "answer":
             return "asks-by-doing" if self.operation[0] == self.question else None
-        self._drop(facts["got"])
+        self.suspects.hear(facts["got"])
         if self.replaying:
             return None
         for example in self.examples:
-            self.left &= self._left_by(example)
-        names = {self.theories[i][0] for i in self.left}
-        return next(iter(names)) if len(names) == 1 else None
-
-    def _left_by(self, history: History) -> set[int]:
-        """The theories that the learner's answers in this history bear out."""
-        world = type(self)(self.subject, history.setup, Log())
-        world.replaying = True
-        with contextlib.suppress(Exception):  # a wrong answer ends it, too: what was answered up to then counts
-            for operation in history.operations:
-                if world.possible(operation):
-                    world.perform(operation)
-        return world.left
+            self.suspects.left &= self.replayed(example)[0].suspects.left
+        return self.suspects.name
 
 
 def _seq_ids(group: SequenceGroup, *, unfinished: bool = True) -> list[int]:
@@ -231,22 +207,12 @@ def _num_swapped(group: SequenceGroup) -> int:
     return group.num_seqs(SequenceStatus.SWAPPED)
 
 
-def _history(setup: Setup, *operations: str) -> History:
-    """A history from its operations as text: numbers are numbers, everything else are names.
-
-    >>> _history({}, "fork a 0").operations
-    (('fork', 'a', 0),)
-    """
-    parts = (operation.split() for operation in operations)
-    return History(setup, tuple(tuple(int(part) if part.isdigit() else part for part in words) for words in parts))
-
-
 # allocate: request, tokens, sequences, text; append_slots: request, sequence, token, count
 CAN_SWAP_OUT_EXAMPLES = (
-    _history(sizes(4, 8, 2), "allocate a 8 2 0", "can_swap_out a", "allocate b 9 1 0", "can_swap_out b"),
-    _history(sizes(4, 8, 5), "allocate a 12 2 0", "can_swap_out a"),
-    _history(sizes(4, 8, 1), "allocate a 8 2 0", "can_swap_out a"),
-    _history(
+    History.read(sizes(4, 8, 2), "allocate a 8 2 0", "can_swap_out a", "allocate b 9 1 0", "can_swap_out b"),
+    History.read(sizes(4, 8, 5), "allocate a 12 2 0", "can_swap_out a"),
+    History.read(sizes(4, 8, 1), "allocate a 8 2 0", "can_swap_out a"),
+    History.read(
         sizes(1, 6, 2),
         "allocate a 1 2 0",
         "append_slots a 0 0 1",
@@ -254,24 +220,26 @@ CAN_SWAP_OUT_EXAMPLES = (
         "finish a 0",
         "can_swap_out a",
     ),
-    _history(sizes(4, 4, 2), "allocate a 4 2 0", "free a 0", "can_swap_out a"),
-    _history(sizes(1, 3, 1), "allocate a 1 2 0", "append_slots a 1 0 1", "can_swap_out a"),
-    _history(sizes(4, 2, 4), "allocate a 8 1 0", "can_swap_out a"),
-    _history(sizes(4, 3, 2), "take_cpu", "allocate a 8 1 0", "can_swap_out a"),
-    _history(sizes(4, 8, 3), "allocate a 8 2 0", "can_swap_out a", "take_cpu", "can_swap_out a"),
-    _history(sizes(4, 8, 2), "allocate a 4 2 0", "can_swap_out a"),
-    _history(sizes(4, 8, 1, percent=25), "allocate a 4 1 0", "can_swap_out a"),
-    _history(sizes(4, 8, 4, percent=25), "allocate a 8 1 0", "can_swap_out a"),
-    _history(sizes(4, 8, 4, percent=25), "allocate a 12 1 0", "can_swap_out a"),
+    History.read(sizes(4, 4, 2), "allocate a 4 2 0", "free a 0", "can_swap_out a"),
+    History.read(sizes(1, 3, 1), "allocate a 1 2 0", "append_slots a 1 0 1", "can_swap_out a"),
+    History.read(sizes(4, 2, 4), "allocate a 8 1 0", "can_swap_out a"),
+    History.read(sizes(4, 3, 2), "take_cpu", "allocate a 8 1 0", "can_swap_out a"),
+    History.read(sizes(4, 8, 3), "allocate a 8 2 0", "can_swap_out a", "take_cpu", "can_swap_out a"),
+    History.read(sizes(4, 8, 2), "allocate a 4 2 0", "can_swap_out a"),
+    History.read(sizes(4, 8, 1, percent=25), "allocate a 4 1 0", "can_swap_out a"),
+    History.read(sizes(4, 8, 4, percent=25), "allocate a 8 1 0", "can_swap_out a"),
+    History.read(sizes(4, 8, 4, percent=25), "allocate a 12 1 0", "can_swap_out a"),
 )
 CAN_SWAP_IN_EXAMPLES = (
-    _history(sizes(4, 5, 8), "allocate a 8 2 0", "swap_out a", "can_swap_in a", "allocate b 5 1 0", "can_swap_in a"),
-    _history(sizes(4, 1, 2), "allocate a 4 1 0", "swap_out a", "can_swap_in a"),
-    _history(sizes(4, 2, 2), "allocate a 4 2 0", "swap_out a", "can_swap_in a"),
-    _history(sizes(4, 5, 4), "allocate a 8 2 0", "swap_out a", "can_swap_in a"),
-    _history(sizes(4, 4, 2), "allocate a 8 2 0", "swap_out a", "can_swap_in a"),
-    _history(sizes(4, 8, 3), "allocate a 12 1 0", "swap_out a", "allocate b 24 1 0", "can_swap_in a"),
-    _history(
+    History.read(
+        sizes(4, 5, 8), "allocate a 8 2 0", "swap_out a", "can_swap_in a", "allocate b 5 1 0", "can_swap_in a"
+    ),
+    History.read(sizes(4, 1, 2), "allocate a 4 1 0", "swap_out a", "can_swap_in a"),
+    History.read(sizes(4, 2, 2), "allocate a 4 2 0", "swap_out a", "can_swap_in a"),
+    History.read(sizes(4, 5, 4), "allocate a 8 2 0", "swap_out a", "can_swap_in a"),
+    History.read(sizes(4, 4, 2), "allocate a 8 2 0", "swap_out a", "can_swap_in a"),
+    History.read(sizes(4, 8, 3), "allocate a 12 1 0", "swap_out a", "allocate b 24 1 0", "can_swap_in a"),
+    History.read(
         sizes(1, 5, 5),
         "allocate a 1 2 0",
         "append_slots a 0 0 1",
@@ -280,12 +248,12 @@ CAN_SWAP_IN_EXAMPLES = (
         "swap_out a",
         "can_swap_in a",
     ),
-    _history(sizes(4, 4, 4), "allocate a 4 2 0", "free a 0", "swap_out a", "can_swap_in a"),
-    _history(sizes(4, 4, 4, percent=25), "allocate a 8 2 0", "swap_out a", "can_swap_in a"),
-    _history(sizes(4, 8, 4, percent=25), "allocate a 4 1 0", "swap_out a", "allocate b 20 1 0", "can_swap_in a"),
-    _history(sizes(4, 8, 1), "allocate a 4 1 0", "swap_out a", "can_swap_in a"),
-    _history(sizes(4, 1, 1), "allocate a 3 1 0", "swap_out a", "can_swap_in a"),
-    _history(sizes(4, 3, 3), "allocate a 4 1 0", "swap_out a", "allocate b 12 1 0", "can_swap_in a"),
+    History.read(sizes(4, 4, 4), "allocate a 4 2 0", "free a 0", "swap_out a", "can_swap_in a"),
+    History.read(sizes(4, 4, 4, percent=25), "allocate a 8 2 0", "swap_out a", "can_swap_in a"),
+    History.read(sizes(4, 8, 4, percent=25), "allocate a 4 1 0", "swap_out a", "allocate b 20 1 0", "can_swap_in a"),
+    History.read(sizes(4, 8, 1), "allocate a 4 1 0", "swap_out a", "can_swap_in a"),
+    History.read(sizes(4, 1, 1), "allocate a 3 1 0", "swap_out a", "can_swap_in a"),
+    History.read(sizes(4, 3, 3), "allocate a 4 1 0", "swap_out a", "allocate b 12 1 0", "can_swap_in a"),
 )
 
 
@@ -319,13 +287,6 @@ class _CanSwapOutWorld(_QuestionWorld):
         return super().fault(symptom, facts)
 
 
-def _answer(account: Account, required: int, *, reserved_of_all: int, reserved_of_free: int) -> AllocStatus:
-    """The three answers of somebody who keeps so many blocks back, of all blocks and of the free ones."""
-    if account.total[GPU] - required < reserved_of_all:
-        return AllocStatus.NEVER
-    return AllocStatus.OK if account.free(GPU) - required >= reserved_of_free else AllocStatus.LATER
-
-
 def _asking(required: Callable[[Account, SequenceGroup], int]) -> Theory:
     """The right inequality for another number of blocks."""
     return lambda account, group: account.answer(required(account, group))
@@ -340,32 +301,26 @@ def _with_full_last_blocks(account: Account, group: SequenceGroup) -> int:
     return _distinct(account, group) + full
 
 
-def _keeping(of_all: bool, of_free: bool) -> Theory:
-    """The right number of blocks, with the watermark kept in mind or not."""
+def _nothing(watermark: int) -> int:
+    return 0
+
+
+def _the_watermark(watermark: int) -> int:
+    return watermark
+
+
+def _one_more(watermark: int) -> int:
+    return watermark + 1
+
+
+def _keeping(of_all: Callable[[int], int], of_free: Callable[[int], int]) -> Theory:
+    """The right number of blocks, where so many are kept back of all blocks and of the free ones."""
 
     def theory(account: Account, group: SequenceGroup) -> AllocStatus:
-        reserved = account.watermark_blocks
-        return _answer(
-            account,
-            _required(account, group),
-            reserved_of_all=reserved * of_all,
-            reserved_of_free=reserved * of_free,
-        )
-
-    return theory
-
-
-def _keeping_one(of_all: bool, of_free: bool) -> Theory:
-    """The right number of blocks, and one more than the watermark kept back."""
-
-    def theory(account: Account, group: SequenceGroup) -> AllocStatus:
-        reserved = account.watermark_blocks
-        return _answer(
-            account,
-            _required(account, group),
-            reserved_of_all=reserved + of_all,
-            reserved_of_free=reserved + of_free,
-        )
+        required, watermark = _required(account, group), account.watermark_blocks
+        if account.total[GPU] - required < of_all(watermark):
+            return AllocStatus.NEVER
+        return AllocStatus.OK if account.free(GPU) - required >= of_free(watermark) else AllocStatus.LATER
 
     return theory
 
@@ -396,13 +351,13 @@ class _CanSwapInWorld(_QuestionWorld):
         ("finished-counted", _asking(lambda account, group: _with_finished(account, group) + _num_swapped(group))),
         ("finished-counted", _asking(lambda account, group: _with_finished(account, group) + len(group.seqs))),
         ("finished-counted", _asking(lambda account, group: _distinct(account, group) + len(group.seqs))),
-        ("watermark-left-out-of-never", _keeping(of_all=False, of_free=True)),
-        ("watermark-ignored", _keeping(of_all=False, of_free=False)),
-        ("watermark-ignored", _keeping(of_all=True, of_free=False)),
+        ("watermark-left-out-of-never", _keeping(_nothing, _the_watermark)),
+        ("watermark-ignored", _keeping(_nothing, _nothing)),
+        ("watermark-ignored", _keeping(_the_watermark, _nothing)),
         ("own-blocks-forgotten", _asking(lambda account, group: _num_swapped(group))),
-        ("one-must-stay-free", _keeping_one(of_all=True, of_free=True)),
-        ("one-must-stay-free", _keeping_one(of_all=False, of_free=True)),
-        ("one-must-stay-free", _keeping_one(of_all=True, of_free=False)),
+        ("one-must-stay-free", _keeping(_one_more, _one_more)),
+        ("one-must-stay-free", _keeping(_the_watermark, _one_more)),
+        ("one-must-stay-free", _keeping(_one_more, _the_watermark)),
         ("later-instead-of-never", _later_for_never),
         ("cpu-pool-asked", _of_the_cpu),
     )
@@ -423,13 +378,11 @@ class _MoveWorld(_SwapWorld):
 
     def perform(self, operation: Operation) -> None:
         """As `_SwapWorld`; what was compared before something differed is no merit of the answer."""
-        tally = {name: count for name, count in self.log.tally.items() if name != RUNS}
+        before = dict(self.log.tally)
         try:
             super().perform(operation)
         except Exception:
-            runs = {name: count for name, count in self.log.tally.items() if name == RUNS}
-            self.log.tally.clear()
-            self.log.tally.update(tally | runs)
+            self.log.take_back(before)
             raise
 
     def possible(self, operation: Operation) -> bool:
@@ -690,7 +643,7 @@ STEPS = (
         },
         world=_MoveWorld,
         examples=(
-            _history(
+            History.read(
                 sizes(4, 8, 8),
                 "allocate a 6 1 0",
                 "fork a 0",
@@ -698,11 +651,13 @@ STEPS = (
                 "append_slots a 1 1 1",
                 "swap_out a",
             ),
-            _history(sizes(4, 4, 2), "allocate a 8 2 0", "swap_out a"),
-            _history(sizes(4, 4, 6), "allocate a 8 2 0", "swap_out a"),
-            _history(sizes(4, 3, 1), "allocate a 8 1 0", "swap_out a"),
-            _history(sizes(4, 4, 4), "allocate a 4 2 0", "finish a 1", "swap_out a"),
-            _history(sizes(4, 4, 4, caching=True), "allocate a 4 1 0", "allocate b 4 1 0", "swap_out a", "swap_out b"),
+            History.read(sizes(4, 4, 2), "allocate a 8 2 0", "swap_out a"),
+            History.read(sizes(4, 4, 6), "allocate a 8 2 0", "swap_out a"),
+            History.read(sizes(4, 3, 1), "allocate a 8 1 0", "swap_out a"),
+            History.read(sizes(4, 4, 4), "allocate a 4 2 0", "finish a 1", "swap_out a"),
+            History.read(
+                sizes(4, 4, 4, caching=True), "allocate a 4 1 0", "allocate b 4 1 0", "swap_out a", "swap_out b"
+            ),
         ),
         setups=random_sizes,
     ),
@@ -763,12 +718,12 @@ STEPS = (
         },
         world=_BackWorld,
         examples=(
-            _history(sizes(4, 5, 8), "allocate a 8 2 0", "swap_out a", "swap_in a"),
-            _history(sizes(4, 2, 2), "allocate a 8 1 0", "swap_out a", "allocate b 4 1 0", "swap_in a"),
-            _history(sizes(4, 6, 6), "allocate a 8 2 0", "swap_out a", "swap_in a", "swap_out a"),
-            _history(sizes(4, 5, 4), "allocate a 6 2 0", "append_slots a 0 0 1", "swap_out a", "swap_in a"),
-            _history(sizes(4, 4, 4), "allocate a 4 2 0", "finish a 1", "swap_out a", "swap_in a"),
-            _history(
+            History.read(sizes(4, 5, 8), "allocate a 8 2 0", "swap_out a", "swap_in a"),
+            History.read(sizes(4, 2, 2), "allocate a 8 1 0", "swap_out a", "allocate b 4 1 0", "swap_in a"),
+            History.read(sizes(4, 6, 6), "allocate a 8 2 0", "swap_out a", "swap_in a", "swap_out a"),
+            History.read(sizes(4, 5, 4), "allocate a 6 2 0", "append_slots a 0 0 1", "swap_out a", "swap_in a"),
+            History.read(sizes(4, 4, 4), "allocate a 4 2 0", "finish a 1", "swap_out a", "swap_in a"),
+            History.read(
                 sizes(4, 3, 2, caching=True),
                 "allocate a 8 1 0",
                 "swap_out a",

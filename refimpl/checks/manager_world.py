@@ -23,7 +23,7 @@ from typing import Any
 
 from refimpl.block import Device
 from refimpl.checks.manager_account import Account
-from refimpl.checks.manager_comparison import Comparison
+from refimpl.checks.manager_comparison import Comparison, Facts
 from refimpl.checks.step import Log, Names, Operation, Setup, World, equal, show
 from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
 
@@ -65,7 +65,8 @@ class ManagerWorld(World):
     verbs: tuple[str, ...] = ()  # the operations that random histories are made of
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.log, self.block_size = log, setup["block_size"]
+        super().__init__(subject, setup, log)
+        self.block_size = setup["block_size"]
         gpu, cpu, percent = setup["num_gpu_blocks"], setup["num_cpu_blocks"], setup["percent + 1"] - 1
         caching = setup["caching + 1"] == 2
         self.account = Account(self.block_size, gpu, cpu, percent * gpu // 100, caching)
@@ -75,21 +76,22 @@ class ManagerWorld(World):
         self.asking_again: set[int] = set()  # seq_ids whose newest token has no room yet
         self.out_of_step: set[int] = set()  # seq_ids that missed a call, and can only be freed
         self.operation: Operation = ()
+        self.free_before = {GPU: 0, CPU: 0}  # by the account, before the operation
         arguments = (self.block_size, gpu, cpu, percent / 100, caching)
         words = f"block_size={self.block_size}, num_gpu_blocks={gpu}, num_cpu_blocks={cpu}, watermark={percent / 100}"
         words += ", enable_caching=True" if caching else ""
         self.manager = log.call(f"manager = BlockSpaceManager({words})", subject, *arguments)
         self.comparison = Comparison(log, self.manager, self.account, self.fault)
 
-    def fault(self, symptom: str, facts: dict[str, Any]) -> str | None:
+    def fault(self, symptom: str, facts: Facts) -> str | None:
         """The misconception that a symptom tells, after `self.operation`; `facts` fills the sentence, add to it."""
         return None
 
-    def raised(self, facts: dict[str, Any]) -> tuple[type[Exception], str] | None:
+    def raised(self, facts: Facts) -> tuple[type[Exception], str] | None:
         """An error, and the misconception it tells, of a call that must not raise."""
         return None
 
-    def refused(self, facts: dict[str, Any]) -> tuple[str | None, str | None]:
+    def refused(self, facts: Facts) -> tuple[str | None, str | None]:
         """The misconceptions of a call that must raise ValueError: when it returns, and when it raises another."""
         return None, None
 
@@ -156,9 +158,8 @@ class ManagerWorld(World):
     def perform(self, operation: Operation) -> None:
         """Do it to the manager and to the account, and compare."""
         self.operation = operation
-        verb, *arguments = operation
-        perform_it = getattr(self, f"_{verb}")
-        perform_it(*arguments)
+        self.free_before = {device: self.account.free(device) for device in Device}
+        super().perform(operation)
 
     def _can_allocate(self, num_tokens: int, num_seqs: int, text: int) -> None:
         group = self._request(len(self.groups) + 1, num_tokens, num_seqs, text)
@@ -218,7 +219,7 @@ class ManagerWorld(World):
             seq.append_token_id(token_id)
         table = self.account.tables[seq.seq_id]
         last = table[-1]
-        facts: dict[str, Any] = {
+        facts: Facts = {
             "seq": name,
             "length": seq.get_len(),
             "block_size": self.block_size,
@@ -320,16 +321,16 @@ class ManagerWorld(World):
         self.log.expect(DECISION, "the answer", got, expected, fault, **{**facts, "got": show(got)})
         self._compare({}, keeps=DECISION_KEEPS)
 
-    def _refuse(self, line: str, function: Any, *arguments: Any, facts: dict[str, Any]) -> None:
+    def _refuse(self, line: str, function: Any, *arguments: Any, facts: Facts) -> None:
         """A call that must raise ValueError and leave no trace."""
         returned, other_error = self.refused(facts)
         self.log.refuse(REFUSES, line, function, *arguments, returned=returned, other_error=other_error, **facts)
         self._compare(facts, keeps=REFUSAL_KEEPS)
 
-    def _call(self, line: str, function: Any, *arguments: Any, facts: dict[str, Any]) -> Any:
+    def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
         return self.log.call(line, function, *arguments, raises=self.raised(facts), **facts)
 
-    def _compare(self, facts: dict[str, Any], keeps: str = "") -> None:
+    def _compare(self, facts: Facts, keeps: str = "") -> None:
         seqs = [(self._seq_name(key, i), seq) for key, group in self.groups.items() for i, seq in enumerate(group.seqs)]
         self.comparison.state(seqs, facts, keeps)
 
