@@ -101,6 +101,13 @@ def test_make_has_the_targets_that_are_named(path):
     assert named <= targets
 
 
+@by_document
+def test_what_python_and_pytest_are_given_is_there(path):
+    given = [*commands(path, ["pytest"]), *commands(path, ["python", "-m", "pytest"]), *commands(path, ["python"])]
+    files = {word for words in given for word in words if word.startswith("tests/")}
+    assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
+
+
 def test_one_screen_holds_the_picture_the_commands_and_the_head_of_the_chapters():
     screen = "\n".join(README.read_text().splitlines()[:ONE_SCREEN])
     places = [screen.find(text) for text in ("\n![", "\nmake lab", "\nmake test", "\n| chapter | lesson |")]
