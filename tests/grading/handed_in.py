@@ -107,7 +107,7 @@ class HandedIn:
                 cell = cells.get(name, first)
                 decorators = _functions(cell["source"]).get(name, [])
                 written[_grade_id(cell)] = "\n".join([*decorators, source])
-            elif (kept := _without_imports_of(self._defined(), node, source)) is not None:
+            elif (kept := _without_imports_of(_own(self.number), node, source)) is not None:
                 rest.append(kept)
         for place, name in enumerate(sorted(written, key=self.at)):
             self.write(name, "\n\n\n".join([*rest * (place == 0), written[name]]))
@@ -119,10 +119,6 @@ class HandedIn:
     def _answers(self, step: Step) -> list[str]:
         return chapter(self.number).answers_of(step)
 
-    def _defined(self) -> set[str]:
-        """The names that are the notebook's own: answers and given classes, and not what it imports."""
-        return {name for cell in self.cells if cell["cell_type"] == "code" for name in _definitions(cell["source"])}
-
 
 def borrowed(number: str, mutant: Path) -> set[str]:
     """The names of the chapter's own that a wrong solution takes from refimpl: in a notebook they are the notebook's.
@@ -130,8 +126,13 @@ def borrowed(number: str, mutant: Path) -> set[str]:
     >>> borrowed("02", ROOT / "tests/mutants/02-slots/offset-left-out.py")
     {'locate'}
     """
-    own = {name for cell in chapter(number).solved for name in _definitions(cell.source)}
-    return {name for node, _ in _nodes(mutant) for name in _imported(node)} & own
+    return {name for node, _ in _nodes(mutant) for name in _imported(node)} & _own(number)
+
+
+@cache
+def _own(number: str) -> set[str]:
+    """The functions and classes that the cells of a chapter define."""
+    return {name for cell in chapter(number).solved for name in _definitions(cell.source)}
 
 
 def _grade_id(cell: JsonCell) -> str:
