@@ -30,6 +30,8 @@ RANDOM_HISTORIES = 60
 OPERATIONS = 24  # operations in a random history
 LINES = 12  # of a trace, at most
 
+NOT_YOURS = "This is refimpl's own code at work; the points are for an answer of yours."
+
 _REFIMPL = str(Path(__file__).parents[1]) + os.sep
 NOT_THE_LEARNERS = (
     _REFIMPL,
@@ -104,6 +106,8 @@ def examine(step: Step, subject: Any, time_limit: float = TIME_LIMIT) -> CheckRe
     unfit = _unfit(step, subject) or _stands_on_sand(step, subject, time_limit)
     if unfit is not None:
         return unfit
+    if _is_refimpls(step, subject):
+        return _result(step, "not yours", NOT_YOURS)
     log = Log()
     failure: Failure | None = None
     with sandbox.room(step.reference) as room:
@@ -116,7 +120,7 @@ def examine(step: Step, subject: Any, time_limit: float = TIME_LIMIT) -> CheckRe
         except sandbox.NotYours:
             pass
     if room.not_yours:
-        return _result(step, "not yours", "This is refimpl's own code at work; the points are for an answer of yours.")
+        return _result(step, "not yours", NOT_YOURS)
     _insist_on_every_property(step, log, failure)
     return _passed(step, log) if failure is None else _failed(step, failure, log)
 
@@ -261,6 +265,14 @@ def _has_its_own(subject: Any, name: str) -> bool:
     """Whether the class has this method; the `__init__` of every class makes nothing, and `__new__` may do instead."""
     names = ("__new__", "__init__") if name == "__init__" else (name,)
     return any(getattr(subject, name, None) is not getattr(object, name, None) for name in names)
+
+
+def _is_refimpls(step: Step, subject: Any) -> bool:
+    """Whether an answer's code comes from refimpl's files, as a copy of a function does that refuses nothing itself."""
+    names = () if step.through else step.writes
+    answers = [getattr(subject, name, None) for name in names] if step.writes else [subject]
+    codes = [getattr(getattr(answer, "__func__", answer), "__code__", None) for answer in answers]
+    return any(code is not None and code.co_filename.startswith(_REFIMPL) for code in codes)
 
 
 def _kind_of(subject: Any) -> str:
