@@ -14,9 +14,14 @@ lab: .venv work
 	@$(BIN)/python -m jupyterlab $(ROOT_FLAG) --ServerApp.root_dir="$(CURDIR)" --ServerApp.log_level=WARN \
 		--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
+# Two at a time, whole files, in their order: the longest one begins early. Then the notebooks, then what needs the
+# machine to itself; the last table of where the time went is that of all three.
+TIMES := .pytest_cache/times
 test: .venv/.complete-dev
-	$(BIN)/python -m pytest
-	$(BIN)/python tests/notebooks/repeat_nbval.py --runs 1
+	@rm -f $(TIMES)
+	$(BIN)/python -m pytest -p tests.times --times $(TIMES) -m "not alone" -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python tests/notebooks/repeat_nbval.py --runs 1 --times $(TIMES)
+	$(BIN)/python -m pytest -p tests.times --times $(TIMES) -m alone
 
 # Strict nbval three times under each of two hash seeds: the same result each time.
 repeat: .venv/.complete-dev

@@ -415,6 +415,7 @@ def spin_and_catch(*args: Any) -> Any:
             pass
 
 
+@pytest.mark.alone
 def test_an_endless_loop_is_stopped_after_ten_seconds_and_named(capfd: pytest.CaptureFixture[str]) -> None:
     start = time.monotonic()
     result = check("03-free", allocator(free=spin))

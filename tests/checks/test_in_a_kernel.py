@@ -76,7 +76,7 @@ def test_a_loud_answer_shows_one_line_and_a_number(kernel: tuple[KernelManager, 
 
 def test_an_interrupted_check_leaves_a_kernel_that_works(kernel: tuple[KernelManager, BlockingKernelClient]) -> None:
     manager, client = kernel
-    client.execute(GIVEN)
+    assert outputs(client, client.execute(GIVEN)) == []
     cell = client.execute(SPIN)
     time.sleep(1)
     manager.interrupt_kernel()

@@ -107,6 +107,7 @@ def test_what_right_code_says_meanwhile_costs_nothing_and_goes_nowhere(capfd: py
         logger.removeHandler(handler)
 
 
+@pytest.mark.alone
 def test_slow_code_that_is_right_passes_on_fewer_histories() -> None:
     def slow(self: Any, *_: Any) -> Any:
         time.sleep(0.001)

@@ -451,15 +451,19 @@ def test_several_sequences_are_swapped_without_being_asked():
     assert engine.queues() == ([], ["1"], ["2"])
 
 
-def test_a_prompt_that_was_to_be_several_sequences_is_swapped():
-    engine = Engine(4, 8)
-    engine.add("1", 8)
-    group = engine.add("2", 8, n=2)
+def before_a_prompt_of_several_was_forked(**flags):
+    """Both have a token that needs a block, and none is left; 2 is to be two sequences and is still one."""
+    engine = Engine(4, 8, **flags)
+    groups = engine.add("1", 8), engine.add("2", 8, n=2)
     engine.scheduler.schedule(0.0)
-    for seq in (engine.groups["1"].seqs[0], group.seqs[0]):
-        seq.append_token_id(7)
+    for group in groups:
+        group.seqs[0].append_token_id(7)
     engine.scheduler.schedule(1.0)
-    assert engine.queues() == ([], ["1"], ["2"])
+    return engine
+
+
+def test_a_prompt_that_was_to_be_several_sequences_is_swapped():
+    assert before_a_prompt_of_several_was_forked().queues() == ([], ["1"], ["2"])
 
 
 def test_recompute_mode_swaps_what_it_cannot_recompute():
@@ -473,13 +477,7 @@ def test_recompute_mode_swaps_what_it_cannot_recompute():
 
 
 def test_recompute_mode_recomputes_the_prompt_of_several_sequences():
-    engine = Engine(4, 8, preemption_mode="recompute")
-    engine.add("1", 8)
-    group = engine.add("2", 8, n=2)
-    engine.scheduler.schedule(0.0)
-    for seq in (engine.groups["1"].seqs[0], group.seqs[0]):
-        seq.append_token_id(7)
-    engine.scheduler.schedule(1.0)
+    engine = before_a_prompt_of_several_was_forked(preemption_mode="recompute")
     assert engine.queues() == (["2"], ["1"], [])
 
 

@@ -80,6 +80,7 @@ def solved_alone(exercise: Path, solution: Path, folder: Path, answered: set[str
     return notebooks.run(nb, folder, copy.name)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
 def test_an_exercise_is_solved_with_its_own_chapter_alone_in_twenty_seconds(path: Path, tmp_path: Path) -> None:
     assert not tmp_path.is_relative_to(ROOT)

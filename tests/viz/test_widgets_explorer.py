@@ -272,6 +272,7 @@ def test_F15_twenty_presses_leave_no_figure_open_and_show_one_picture(capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.alone
 def test_a_press_over_256_blocks_is_drawn_in_time():
     explored = explorer(num_gpu_blocks=256, num_cpu_blocks=256)
     for _ in range(12):

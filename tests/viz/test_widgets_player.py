@@ -191,6 +191,7 @@ def test_a_sentence_in_place_of_a_picture_is_text():
     assert "TypeError: &lt;class" in view.widget.value
 
 
+@pytest.mark.alone
 def test_a_step_of_256_blocks_is_drawn_in_time():
     """Recorded beside the claim in `tests/README.md`; the bound here is for a machine that is busy."""
     steps = run(256, 256, {f"request-{i}": 40 for i in range(20)}, num_steps=12, output_len=40)
