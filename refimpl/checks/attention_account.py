@@ -14,7 +14,15 @@ from typing import Any
 NAN, INFINITY = math.nan, math.inf
 TOLERANCE = 1e-3  # of a number, or of 1 where it is smaller: many times what float32 loses in any order of adding up
 
-LAYOUTS = ("tokens first", "heads first", "interleaved", "transposed")
+ORDERS = {  # layout of two caches -> their axes in memory: cache, block, offset, head, element
+    "tokens first": "2NBHD",
+    "heads first": "2NHBD",
+    "interleaved": "N2BHD",
+    "transposed": "2NHDB",
+}
+LAYOUTS = tuple(ORDERS)
+
+NOT_A_BLOCK = 999_999  # behind the last block of a table
 
 ROW_SIZES = ("num_kv_heads", "group", "head_dim")
 
@@ -164,7 +172,7 @@ class Paged:
         self.line = (
             f"query, key_cache, value_cache, block_tables, context_lens = in_blocks("
             f"{self.context_lens}, {said_sizes(('block_size', *ROW_SIZES), sizes)}{said_kind(kind)}, seed={seed}"
-            f"{'' if layout == LAYOUTS[0] else f', layout={layout!r}'})"
+            f"{said_layout(layout)})"
         )
         self.query, self.keys, self.values, self.tables = (tensor.tolist() for tensor in self.tensors[:4])
         self.num_kv_heads = setup["num_kv_heads"]
@@ -192,6 +200,11 @@ def said_sizes(names: Iterable[str], sizes: Iterable[int]) -> str:
 def said_kind(kind: str) -> str:
     """The argument for the kind of scores, where it is none of the usual."""
     return "" if kind == "usual" else f", scores={kind!r}"
+
+
+def said_layout(layout: str) -> str:
+    """The argument for the layout of the caches, where it is none of the usual."""
+    return "" if layout == LAYOUTS[0] else f", layout={layout!r}"
 
 
 def head_dim_of(setup: Mapping[str, int]) -> int:

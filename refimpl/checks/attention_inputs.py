@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-NOT_A_BLOCK = 999_999
+from refimpl.checks.attention_account import NOT_A_BLOCK, ORDERS
+from refimpl.checks.memory_order import laid_out
+
 SPARE_BLOCKS = 2
 
 # kind of scores -> element of the query; element of token t's key, out of a random number from -2 to 2
@@ -123,13 +125,7 @@ def in_blocks(
 
 def in_layout(caches: Tensor, layout: str) -> tuple[Tensor, ...]:
     """Caches [caches, num_blocks, block_size, num_kv_heads, head_dim], each with the strides of this layout."""
-    if layout == "heads first":
-        caches = caches.transpose(2, 3).contiguous().transpose(2, 3)
-    elif layout == "interleaved":
-        caches = caches.transpose(0, 1).contiguous().transpose(0, 1)
-    elif layout == "transposed":
-        caches = caches.movedim(2, -1).contiguous().movedim(-1, 2)
-    return tuple(caches)
+    return tuple(laid_out(caches, ORDERS[layout], ORDERS["tokens first"]))
 
 
 def _tables(needed: Sequence[int], num_blocks: int, seed: int) -> list[list[int]]:

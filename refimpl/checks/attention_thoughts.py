@@ -25,6 +25,11 @@ def apart(states: Iterable[State]) -> tuple[list[list[float]], list[float]]:
     return [state.output for state in together], [state.lse for state in together]
 
 
+def gives(output: Any, states: Iterable[State]) -> bool:
+    """Whether the output is that of these states."""
+    return same(output, apart(states)[0])
+
+
 def gather_thoughts(
     got: Any, slots: list[int], right: list[int], table: tuple[int, ...], size: int
 ) -> Iterator[Thought]:
@@ -50,10 +55,6 @@ def gather_thoughts(
 
 def state_thoughts(tokens: Tokens, kind: str, output: Any, lse: Any) -> Iterator[Thought]:
     """What may be wrong with one softmax over all tokens; with its lse alone where the output is right."""
-
-    def gives(states: Iterable[State]) -> bool:
-        return same(output, apart(states)[0])
-
     right, right_lse = apart(tokens.states())
     if same(output, right) and kind == "usual":
         largest = [max(tokens.scores(head), default=0.0) for head in range(len(tokens.query))]
@@ -64,14 +65,20 @@ def state_thoughts(tokens: Tokens, kind: str, output: Any, lse: Any) -> Iterator
     if same(output, right):
         return
     root = tokens.head_dim**0.5
-    yield "heads-dealt-out", lambda: gives(tokens.states(lambda head: head % tokens.num_kv_heads))
-    yield "one-kv-head-for-all", lambda: gives(tokens.states(lambda head: 0))
-    yield "own-scale-for-the-given", lambda: tokens.scale is not None and gives(tokens.scored(1 / root).states())
-    yield "scaled-twice", lambda: tokens.scale is not None and gives(tokens.scored(tokens.factor / root).states())
-    yield "not-scaled", lambda: gives(tokens.scored(1.0).states())
-    yield "scaled-up", lambda: tokens.scale is None and gives(tokens.scored(root).states())
-    yield "scaled-without-the-root", lambda: tokens.scale is None and gives(tokens.scored(1 / root**2).states())
-    yield "keys-and-values-swapped", lambda: gives(_swapped(tokens).states())
+    yield "heads-dealt-out", lambda: gives(output, tokens.states(lambda head: head % tokens.num_kv_heads))
+    yield "one-kv-head-for-all", lambda: gives(output, tokens.states(lambda head: 0))
+    yield (
+        "own-scale-for-the-given",
+        lambda: tokens.scale is not None and gives(output, tokens.scored(1 / root).states()),
+    )
+    yield (
+        "scaled-twice",
+        lambda: tokens.scale is not None and gives(output, tokens.scored(tokens.factor / root).states()),
+    )
+    yield "not-scaled", lambda: gives(output, tokens.scored(1.0).states())
+    yield "scaled-up", lambda: tokens.scale is None and gives(output, tokens.scored(root).states())
+    yield "scaled-without-the-root", lambda: tokens.scale is None and gives(output, tokens.scored(1 / root**2).states())
+    yield "keys-and-values-swapped", lambda: gives(output, _swapped(tokens).states())
     yield "softmax-over-heads", lambda: kind == "usual" and _over_heads(tokens, output)
     yield "not-divided", lambda: any(same(output, undivided) for undivided in _undivided(tokens))
 
@@ -147,16 +154,13 @@ class _Thinking:
 def online_thoughts(tokens: Tokens, block_size: int, output: Any) -> Iterator[Thought]:
     """What may be wrong with an online softmax."""
 
-    def gives(states: Iterable[State]) -> bool:
-        return same(output, apart(states)[0])
-
     def kept(old: float, new: float) -> float:
         return 1.0
 
     def upside_down(old: float, new: float) -> float:
         return exp(new - old)
 
-    if len(tokens.keys) <= block_size or gives(tokens.states()):
+    if len(tokens.keys) <= block_size or gives(output, tokens.states()):
         return
     thinking = _Thinking(tokens, block_size)
     parts = [tokens.part(t, t + block_size) for t in range(0, len(tokens.keys), block_size)]
@@ -164,18 +168,18 @@ def online_thoughts(tokens: Tokens, block_size: int, output: Any) -> Iterator[Th
     heads = range(len(tokens.query))
     weights = [1 / len(parts)] * len(parts)
     average = [merged([of_part[head] for of_part in states], weights) for head in heads]
-    yield "sum-not-rescaled", lambda: gives(thinking.states(of_sum=kept))
-    yield "output-not-rescaled", lambda: gives(thinking.states(of_output=kept))
-    yield "nothing-rescaled", lambda: gives(thinking.states(of_sum=kept, of_output=kept))
-    yield "rescaled-upside-down", lambda: gives(thinking.states(of_sum=upside_down, of_output=upside_down))
-    yield "divided-every-time", lambda: gives(thinking.states(divided_each_time=True))
-    yield "last-block-alone", lambda: gives(states[-1])
-    yield "blocks-averaged", lambda: gives(average)
+    yield "sum-not-rescaled", lambda: gives(output, thinking.states(of_sum=kept))
+    yield "output-not-rescaled", lambda: gives(output, thinking.states(of_output=kept))
+    yield "nothing-rescaled", lambda: gives(output, thinking.states(of_sum=kept, of_output=kept))
+    yield "rescaled-upside-down", lambda: gives(output, thinking.states(of_sum=upside_down, of_output=upside_down))
+    yield "divided-every-time", lambda: gives(output, thinking.states(divided_each_time=True))
+    yield "last-block-alone", lambda: gives(output, states[-1])
+    yield "blocks-averaged", lambda: gives(output, average)
 
 
 def gives_part(tokens: Tokens, num_tokens: int, output: Any) -> bool:
     """Whether an output is that of the first tokens alone."""
-    return 0 < num_tokens < len(tokens.keys) and same(output, apart(tokens.part(0, num_tokens).states())[0])
+    return 0 < num_tokens < len(tokens.keys) and gives(output, tokens.part(0, num_tokens).states())
 
 
 def merge_thoughts(paged: Paged, seq: int, output: Any, size: int) -> Iterator[Thought]:
@@ -208,16 +212,16 @@ def merge_thoughts(paged: Paged, seq: int, output: Any, size: int) -> Iterator[T
     yield "weights-not-divided", lambda: weighed(_by_largest)
     yield "weighed-over-heads", lambda: weighed(over_heads)
     yield "last-part-left-out", lambda: gives_part(tokens, context_len // size * size, output)
-    yield "first-part-alone", lambda: count > 1 and same(output, apart(states[0])[0])
-    yield "last-part-alone", lambda: count > 1 and same(output, apart(states[-1])[0])
+    yield "first-part-alone", lambda: count > 1 and gives(output, states[0])
+    yield "last-part-alone", lambda: count > 1 and gives(output, states[-1])
     shortest = min(filter(None, paged.context_lens))
     yield "one-length-for-all", lambda: context_len > shortest and gives_part(tokens, shortest, output)
     by_row_0 = paged.tokens(seq, table=paged.tables[0])
-    yield "one-row-for-all", lambda: seq > 0 and same(output, apart(by_row_0.states())[0])
+    yield "one-row-for-all", lambda: seq > 0 and gives(output, by_row_0.states())
     default = tokens.scored(tokens.head_dim**-0.5)
     yield (
         "scale-not-passed-on",
-        lambda: paged.scale is not None and same(output, apart(default.states())[0]),
+        lambda: paged.scale is not None and gives(output, default.states()),
     )
 
 
@@ -238,19 +242,16 @@ def kernel_thoughts(paged: Paged, seq: int, output: Any, layout: str) -> Iterato
         return
     tokens = paged.tokens(seq)
 
-    def gives(states: Iterable[State]) -> bool:
-        return same(output, apart(states)[0])
-
     yield "unused-slots-counted", lambda: _gives_padded(tokens, -context_len % size, output)
     yield "full-blocks-only", lambda: gives_part(tokens, context_len // size * size, output)
     yield "first-block-alone", lambda: gives_part(tokens, size, output)
     yield from online_thoughts(tokens, size, output)
-    yield "not-scaled", lambda: gives(tokens.scored(1.0).states())
-    yield "one-kv-head-for-all", lambda: gives(tokens.states(lambda head: 0))
-    yield "heads-dealt-out", lambda: gives(tokens.states(lambda head: head % tokens.num_kv_heads))
-    yield "one-row-for-all", lambda: seq > 0 and gives(paged.tokens(seq, table=paged.tables[0]).states())
+    yield "not-scaled", lambda: gives(output, tokens.scored(1.0).states())
+    yield "one-kv-head-for-all", lambda: gives(output, tokens.states(lambda head: 0))
+    yield "heads-dealt-out", lambda: gives(output, tokens.states(lambda head: head % tokens.num_kv_heads))
+    yield "one-row-for-all", lambda: seq > 0 and gives(output, paged.tokens(seq, table=paged.tables[0]).states())
     for name, address in _addresses(paged, layout):
-        yield name, lambda address=address: gives(_read(paged, seq, address))  # type: ignore[misc]
+        yield name, lambda address=address: gives(output, _read(paged, seq, address))  # type: ignore[misc]
 
 
 Address = Callable[[Sequence[int], int, int, int, int, int, int], int]
@@ -286,7 +287,7 @@ def _gives_padded(tokens: Tokens, unused: int, output: Any) -> bool:
         return False
     nothing = [[[0.0] * tokens.head_dim] * tokens.num_kv_heads] * unused
     padded = Tokens(tokens.query, tokens.keys + nothing, tokens.values + nothing, tokens.scale, tokens.num_kv_heads)
-    return same(output, apart(padded.states())[0])
+    return gives(output, padded.states())
 
 
 def _read(paged: Paged, seq: int, address: Address) -> list[State]:

@@ -6,9 +6,9 @@ import random
 from typing import Any
 
 from refimpl.checks.engine_account import EagerScheduler, NotingWorker, RecordingScheduler
-from refimpl.checks.step import Log, Names, Operation, Setup, World, counted
+from refimpl.checks.step import Log, Names, Setup, World, counted
 from refimpl.config import CacheConfig, SchedulerConfig
-from refimpl.sequence import SequenceGroup
+from refimpl.sequence import SamplingParams, SequenceGroup
 
 MODES = (None, "recompute", "swap")
 
@@ -54,7 +54,8 @@ class EngineWorld(World):
     may_be_eager = True  # whether a scheduler may be one that need not come to an end
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
-        self.log, self.names = log, Names()
+        super().__init__(subject, setup, log)
+        self.names = Names()
         block_size, gpu, cpu = setup["block_size"], setup["num_gpu_blocks"], setup["num_cpu_blocks"]
         caching, mode = setup["caching + 1"] == 2, MODES[setup["mode + 1"] - 1]
         eager = self.may_be_eager and setup["eager + 1"] == 2
@@ -70,20 +71,36 @@ class EngineWorld(World):
         line = f"engine = Engine(scheduler, worker, max_model_len={self.max_model_len})    # {words}"
         self.engine = log.call(line, subject, self.scheduler, self.worker, self.max_model_len)
 
-    def perform(self, operation: Operation) -> None:
-        """What the chapter's world has under the operation's name."""
-        verb, *arguments = operation
-        perform_it = getattr(self, f"_{verb}")
-        perform_it(*arguments)
-
     def _words(self, gpu: int, cpu: int) -> str:
         """The sizes of the pools, as far as they matter."""
         return f"GPU {gpu} and CPU {cpu} blocks of {counted(self.block_size, 'token')}"
 
-    def _prompt(self, num_tokens: int, text: int) -> list[int]:
-        return [1000 * (text + 1) + position for position in range(num_tokens)]
+    def asked(
+        self, num_tokens: int, text: int, n: int, max_tokens: int, ignore_eos: int
+    ) -> tuple[list[int], SamplingParams, tuple[str, str]]:
+        """A prompt and what is asked of it, and both as the learner reads them."""
+        prompt = prompt_of(num_tokens, text)
+        params = SamplingParams(n=n, max_tokens=max_tokens, ignore_eos=bool(ignore_eos))
+        words = [f"n={n}"] * (n > 1) + [f"max_tokens={max_tokens}"] + ["ignore_eos=True"] * params.ignore_eos
+        called = f"prompt({num_tokens}{f', text={text}' * bool(text)})", f"SamplingParams({', '.join(words)})"
+        return prompt, params, called
 
-    def _why(self, group: SequenceGroup) -> str:
+    def why(self, group: SequenceGroup) -> str:
         """The scheduler's last word on a request: the reason, if it has given it up."""
         decisions = (each for decided in self.scheduler.steps for each in decided.outputs.decisions)
         return ([each.reason for each in decisions if each.request_id == group.request_id] or [""])[-1]
+
+    def says_why(self, error: Any, group: SequenceGroup | None) -> tuple[bool, str | None]:
+        """Whether this is the reason why the request was given up, or None for one that was not; what it tells if not.
+
+        `group` is None for a request that was not given up.
+        """
+        if group is None:
+            return error is None, "reason-for-all"
+        says_something = isinstance(error, str) and error != ""
+        return says_something and self.why(group) in error, None if says_something else "no-reason"
+
+
+def prompt_of(num_tokens: int, text: int) -> list[int]:
+    """So many tokens of this text."""
+    return [1000 * (text + 1) + position for position in range(num_tokens)]

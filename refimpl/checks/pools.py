@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from refimpl.checks.memory_order import seen_in
 from refimpl.checks.step import Log, Setup
 from refimpl.checks.thoughts import ThoughtWorld
 
@@ -32,25 +33,23 @@ class Layout:
     axes: str
     view: str
     view_of_one: str
-    usual: Callable[[Tensor], Tensor]
 
 
+AXES = "L2NBHD"  # of a pool, in the usual order
 LAYOUTS = (
-    Layout("L2NBHD", "", "", lambda pool: pool),
-    Layout("L2NHBD", ".transpose(3, 4)", ".transpose(2, 3)", lambda pool: pool.transpose(3, 4)),
-    Layout("LN2BHD", ".transpose(1, 2)", ".transpose(0, 1)", lambda pool: pool.transpose(1, 2)),
-    Layout(
-        "NL2HBD",
-        ".movedim(0, 2).transpose(3, 4)",
-        ".movedim(0, 1).transpose(2, 3)",
-        lambda pool: pool.movedim(0, 2).transpose(3, 4),
-    ),
+    Layout(AXES, "", ""),
+    Layout("L2NHBD", ".transpose(3, 4)", ".transpose(2, 3)"),
+    Layout("LN2BHD", ".transpose(1, 2)", ".transpose(0, 1)"),
+    Layout("NL2HBD", ".movedim(0, 2).transpose(3, 4)", ".movedim(0, 1).transpose(2, 3)"),
 )
 ROWS, HEADS, BESIDE, BLOCKS = range(len(LAYOUTS))  # HEADS and BLOCKS are refimpl's GPU and CPU pool
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MARGIN = 7  # numbers before and behind a pool that are not the pool's
 DISTINCT = 30 * 128  # numbers of one sign that a dtype holds exactly
 FINER = {torch.float32: 2.0**-3 + 2.0**-12, torch.float16: 2.0**-3, torch.bfloat16: 0.0}  # by the last digits they hold
+STRIDED = "it works on views of memory in another order"
+NOTHING_ELSE = "nothing else changes"
+KEEPS = "what is given to read stays as it was"
 SIDES, TENSORS = ("keys", "values"), ("key", "value")
 
 
@@ -79,7 +78,7 @@ class Sizes:
     @property
     def axes(self) -> dict[str, int]:
         """A letter for each axis -> its size."""
-        return dict(zip("L2NBHD", (self.num_layers, 2, *dataclasses.astuple(self)[1:]), strict=True))
+        return dict(zip(AXES, (self.num_layers, 2, *dataclasses.astuple(self)[1:]), strict=True))
 
     def places(self, blocks: Iterable[int] | None = None) -> list[Place]:
         """Every place of the pool, or of some blocks."""
@@ -92,7 +91,7 @@ class Pool:
 
     def __init__(self, sizes: Sizes, layout: int, dtype: torch.dtype, first: int) -> None:
         self.sizes, self.dtype, self._layout = sizes, dtype, layout
-        axes, self._view = LAYOUTS[layout].axes, LAYOUTS[layout].usual
+        axes = LAYOUTS[layout].axes
         guards = 0 if layout == ROWS else 1  # blocks at either end that are not the pool's; plain rows have none inside
         self._guards, self._axis = guards, axes.index("N")
         self._shape = [sizes.axes[axis] + (2 * guards if axis == "N" else 0) for axis in axes]
@@ -110,7 +109,7 @@ class Pool:
     def _seen_in(self, memory: Tensor) -> Tensor:
         """The pool in a piece of memory, its axes in the usual order."""
         pool = memory[MARGIN:-MARGIN].view(self._shape)
-        return self._view(pool.narrow(self._axis, self._guards, self.sizes.num_blocks))
+        return seen_in(pool.narrow(self._axis, self._guards, self.sizes.num_blocks), LAYOUTS[self._layout].axes, AXES)
 
     def tensor(self) -> Tensor:
         """[num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim]: what the learner's function is given."""
@@ -128,6 +127,38 @@ class Pool:
         sizes = ", ".join(str(self.sizes.axes[axis]) for axis in layout.axes if layers or axis != "L")
         dtype = "" if self.dtype is torch.float32 else f", dtype={self.dtype}"
         return f"torch.empty({sizes}{dtype}){layout.view if layers else layout.view_of_one}"
+
+
+def sized(**sizes: int) -> Setup:
+    """Sizes of a pool, no two of them the same."""
+    usual = {"num_blocks": 6, "block_size": 4, "num_kv_heads": 2, "head_dim": 3, "num_layers": 2, "num_cpu_blocks": 5}
+    return {**usual, "layout": ROWS, "dtype": 0, **sizes}
+
+
+def random_sizes(rng: random.Random) -> Setup:
+    """Small pools of any layout and dtype."""
+    return {
+        "num_blocks": rng.randint(2, 6),
+        "block_size": rng.choice((1, 2, 3, 4)),
+        "num_kv_heads": rng.randint(1, 3),
+        "head_dim": rng.randint(1, 4),
+        "num_layers": rng.randint(1, 3),
+        "num_cpu_blocks": rng.randint(2, 6),
+        "layout": rng.randrange(len(LAYOUTS)),
+        "dtype": rng.randrange(3),
+    }
+
+
+def only_if(error: type[Exception], fails: Callable[[Any], bool]) -> Callable[[Any], dict[str, State]]:
+    """Right, but for cases that end in an error."""
+
+    def does(case: Any) -> dict[str, State]:
+        if fails(case):
+            raise error
+        right: dict[str, State] = case.right()
+        return right
+
+    return does
 
 
 class PoolWorld(ThoughtWorld):

@@ -15,6 +15,8 @@ from typing import Any
 
 from refimpl.checks.step import RUNS, History, Log, Operation, Setup, Violation, World, equal, said
 
+TELLING = "telling"  # in the setup of an example: its numbers are such that no two thoughts give the same answer
+
 Did = tuple[str, Any]  # "raised" and the error's type, or "did" and what came out
 
 
@@ -26,6 +28,19 @@ def only_one(names: Iterable[str]) -> str | None:
     """
     found = set(names)
     return found.pop() if len(found) == 1 else None
+
+
+def asked(question: Callable[..., Any], *arguments: Any) -> Any:
+    """What the learner's code answers where a name is looked for; None when it raises."""
+    try:
+        return question(*arguments)
+    except Exception:  # noqa: BLE001  (a learner's code may raise anything, and this only looks)
+        return None
+
+
+def returns(question: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether the learner's code answers at all."""
+    return asked(lambda: (question(*arguments),)) is not None
 
 
 class Theories:
@@ -63,6 +78,15 @@ class Thought:
             return "did", self.does(case)
         except Exception as error:  # noqa: BLE001  (the thought's code ends in it, as the learner's would)
             return "raised", type(error).__name__
+
+
+class TellingWorld(World):
+    """A function of the learner's, whose answers tell a thought where the setup of the history says so."""
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        super().__init__(subject, setup, log)
+        self.telling = TELLING in setup
+        self.answered = False  # rightly; before that, what comes where a refusal or nothing is due tells no thought
 
 
 class ThoughtWorld(World):

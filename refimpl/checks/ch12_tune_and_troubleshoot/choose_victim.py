@@ -12,6 +12,7 @@ from typing import Any
 
 from refimpl.checks.ch12_tune_and_troubleshoot.probes import alike, named
 from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, counted, equal, same_objects, show
+from refimpl.checks.thoughts import asked
 from refimpl.scheduler import SPEED_WINDOW
 from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
 from refimpl.simulation.diagnosis import LongestSlowest
@@ -260,11 +261,9 @@ class _VictimWorld(World):
         wanted = [
             fact for world, key in pairs for fact in (world.account[key].tokens, world.account[key].speed(world.now))
         ]
-        try:
-            given = [world._answer(question, key) for world, key in pairs for question in ("total_len", "speed")]
-        except Exception:  # noqa: BLE001  (then they are not)
-            return False
-        return alike(given, wanted)
+        questions = [(world, key, question) for world, key in pairs for question in ("total_len", "speed")]
+        given = asked(lambda: [world._answer(question, key) for world, key, question in questions])
+        return given is not None and alike(given, wanted)
 
     def _thought(self, question: str, got: Any) -> str | None:
         if got is None or got == (SOMETHING_ELSE, "None"):

@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any
 
 from refimpl.checks.step import equal
-from refimpl.checks.thoughts import only_one
+from refimpl.checks.thoughts import asked, only_one
 
 
 def named(answers: Callable[[], list[Any]], theories: Iterable[tuple[str, list[Any]]]) -> str | None:
@@ -16,11 +16,8 @@ def named(answers: Callable[[], list[Any]], theories: Iterable[tuple[str, list[A
 
     `answers` are asked for now, and may raise; several theories may share a name.
     """
-    try:
-        given = answers()
-    except Exception:  # noqa: BLE001  (code that raises on other questions is of another kind)
-        return None
-    return only_one(name for name, wanted in theories if alike(given, wanted))
+    given = asked(answers)
+    return None if given is None else only_one(name for name, wanted in theories if alike(given, wanted))
 
 
 def alike(given: Any, wanted: Any) -> bool:
