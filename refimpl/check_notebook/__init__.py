@@ -23,6 +23,11 @@ from refimpl.checks.step import counted
 def main(paths: Sequence[Path], as_json: bool = False, timeout: float = CELL_TIMEOUT) -> int:
     """Check notebooks for the command line.
 
+    Args:
+        paths: of the notebooks.
+        as_json: print one list of reports instead of lines.
+        timeout: seconds for one cell.
+
     Returns 0 when every step of all of them passed and nothing is wrong, 1 when something is, and 2 when one of them
     cannot be run; then none is.
     """

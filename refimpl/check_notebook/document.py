@@ -19,7 +19,12 @@ from refimpl.work import chapter_steps, not_installed
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """Where a step is checked: at the cell of this index, or after the last one; what is wrong with its check cell."""
+    """Where a step is checked.
+
+    Args:
+        index: of the cell, None for a check that is missing and comes after the last cell.
+        faults: what is wrong with the check cell, a sentence each.
+    """
 
     index: int | None
     faults: tuple[str, ...]
@@ -103,7 +108,7 @@ class Document:
         return [i for i, cell in enumerate(self.cells) if cell.is_check and cell.grade_id not in known]
 
     def out_of_order(self, index: int | None, name: str) -> str | None:
-        """What to say when a clean run does not know `name` at this cell and only a later one defines it."""
+        """What to say when a clean run does not know `name` at the cell of this index, and a later one defines it."""
         if index is None:
             return None
         cells = [i for i, cell in enumerate(self.cells) if cell.kind == "code" and i != index]

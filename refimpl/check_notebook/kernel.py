@@ -37,7 +37,14 @@ class KernelDied(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Error:
-    """What ended a cell: the error in words, the cell's own line, and the name that was not known, if that was it."""
+    """What ended a cell.
+
+    Args:
+        kind: the name of the error's class.
+        text: the error in words.
+        line: the cell's own line that it came from.
+        name: the name or module that was not known, if that was it.
+    """
 
     kind: str
     text: str
@@ -72,7 +79,7 @@ class Kernel:
         self.why_it_died = "it left Python, crashed it, or took more memory than there is"
 
     def run(self, source: str, limit: float) -> Error | None:
-        """Run one cell, which reads from nobody; what ended it, or None.
+        """Run the source of one cell, which reads from nobody; what ended it, or None.
 
         Raises:
             TimeoutError: when it had not ended after `limit` seconds; it was interrupted, and others may follow.
@@ -93,7 +100,9 @@ class Kernel:
         return Error(reply["ename"], **found)
 
     def ask(self, function: Callable[..., str], *args: Any, limit: float = CELL_TIMEOUT) -> str:
-        """What a function of refimpl answers in the kernel; its arguments are what `repr` can write.
+        """What a function of refimpl answers in the kernel, within `limit` seconds.
+
+        Its arguments are what `repr` can write.
 
         Raises:
             CannotRun: when it raised; KernelDied.

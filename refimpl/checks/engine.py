@@ -45,12 +45,21 @@ class NotAttempted(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failure:
-    """One history that shows what is wrong: a property that does not hold, or what the learner's code raised."""
+    """One history that shows what is wrong: a property that does not hold, or what the learner's code raised.
+
+    Args:
+        setup, operations: the history.
+        lines: what of it the learner is shown.
+        asked: the question after the last operation that ended in an error, if it was not the operation itself.
+        printed: what the learner's code printed meanwhile.
+        cause: what did not hold, or what was raised.
+        misconception: the thought that it shows, None if it has no name.
+    """
 
     setup: Setup
     operations: tuple[Operation, ...]
     lines: tuple[str, ...]
-    asked: str  # the question after the last operation that ended in an error, if it was not the operation itself
+    asked: str
     printed: str
     cause: Violation | BaseException
     misconception: str | None
@@ -70,6 +79,7 @@ class Failure:
 
 def check(exercise_id: str, subject: Any, **context: Any) -> CheckResult:
     """Check the learner's `subject`, say the result in one printed sentence, and return it for the notebook to show.
+    It has no counterpart in vLLM.
 
     Args:
         exercise_id: such as "03-free".

@@ -34,6 +34,14 @@ class CheckResult:
         misconception: id of the recognised misconception, or None.
         trace: the shortest history that shows it, a line an operation; the last line says what differs.
         printed: what the learner's code printed in that history, cut short.
+
+    Raises:
+        ValueError: for points out of range.
+
+    It has no counterpart in vLLM.
+
+    >>> CheckResult("03-free", "give back", "wrong", 1.5, 4, "Not yet.")
+    1.5
     """
 
     exercise_id: str

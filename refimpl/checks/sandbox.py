@@ -47,7 +47,7 @@ class Room:
         self.not_yours = False  # also when the learner's code caught NotYours
 
     def write(self, text: str) -> int:
-        """Keep the first characters and drop the rest."""
+        """Keep the first characters and drop the rest; returns how many were written, as a stream does."""
         self.printed += text[: PRINTED_LIMIT - len(self.printed)]
         return len(text)
 

@@ -38,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-gradebook", action="store_true", help="leave nbgrader out of it")
     seconds = f"a notebook may take (default: {most.seconds:g})"
     parser.add_argument("--seconds", type=float, default=most.seconds, metavar="N", help=seconds)
+    cell = f"one of its cells may take (default: {most.cell_seconds:g})"
+    parser.add_argument("--cell-seconds", type=float, default=most.cell_seconds, metavar="N", help=cell)
     memory = f"a notebook may take (default: {most.memory // MIB})"
     parser.add_argument("--memory", type=int, default=most.memory // MIB, metavar="MIB", help=memory)
     parser.add_argument("--json", action="store_true", help="the marks as JSON instead of a table")
@@ -45,18 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Grade for the command line.
+    """Grade for the command line, and say on stderr why when nothing could be done.
 
-    Returns 0 when every submission was marked to its end, 1 when somebody has to look at one, and 2 when nothing could
-    be done.
+    Returns:
+        int: 0 when every submission was marked to its end, 1 when somebody has to look at one, 2 when nothing was done.
     """
     try:
-        limits = Limits(seconds=args.seconds, memory=args.memory * MIB)
+        limits = Limits(args.seconds, args.cell_seconds, args.memory * MIB)
         workers = os.cpu_count() or 1 if args.workers is None else args.workers
-        if workers < 1:
-            raise ValueError(f"{workers} workers cannot mark anything; at least 1 is needed")
-        graded = Grading(args.course, limits, uses_gradebook=not args.no_gradebook)
-        return graded.grade(args.folders, args.scheduler, workers, args.again, args.json)
+        grading = Grading(args.course, limits, uses_gradebook=not args.no_gradebook)
+        return grading.grade(args.folders, args.scheduler, workers, args.again, args.json)
     except (NothingToGrade, CannotRelease, ValueError) as error:
         print(f"grade: {error}", file=sys.stderr)
     except ModuleNotFoundError as error:
@@ -71,14 +71,18 @@ class Grading:
         root: of the course.
         limits: for each submission.
         uses_gradebook: whether marks are entered into nbgrader's, too.
+        kept_in: the folder of the marks, where it is not the course's.
+
+    Raises:
+        NothingToGrade: when the course holds no exercise.
     """
 
-    def __init__(self, root: Path, limits: Limits, uses_gradebook: bool = True) -> None:
+    def __init__(self, root: Path, limits: Limits, uses_gradebook: bool = True, kept_in: Path | None = None) -> None:
         self.root, self.limits = root, limits
         self.assignments = [path.parent.name for path in sorted((root / EXERCISES).glob("*/*.ipynb"))]
         if not self.assignments:
             raise NothingToGrade(f"{root / EXERCISES} holds no exercise: name the checkout with --course")
-        self.store = Store(root / MARKS)
+        self.store = Store(kept_in or root / MARKS)
         self.troubles: list[str] = []
         self._course = None
         if uses_gradebook:
@@ -89,14 +93,30 @@ class Grading:
     def grade(
         self, folders: Sequence[Path], scheduler: str | None, workers: int, again: bool = False, as_json: bool = False
     ) -> int:
-        """Mark everything below the folders, and say what came out; the exit code."""
+        """Mark everything below the folders, and say what came out.
+
+        Args:
+            folders: in each of them a folder a student.
+            scheduler: the address of a dask cluster, None for one here.
+            workers: processes of the one here.
+            again: mark anew what has marks already.
+            as_json: print rows instead of a table.
+
+        Returns:
+            int: the exit code; see `run`.
+
+        Raises:
+            NothingToGrade: when there is nothing to mark, or nobody who could.
+        """
         from tqdm import tqdm
 
+        if workers < 1:
+            raise NothingToGrade(f"{workers} workers cannot mark anything; at least 1 is needed")
         began = time.monotonic()
         found = submissions(folders, self.assignments, self.limits)
         placed = [each for each in found if each.assignment]
         self.troubles += [f"{each.path}: {each.problem}" for each in found if not each.assignment]
-        done = [each for each in placed if not again and self._is_done(each)]
+        done = [each for each in placed if not again and self.is_done(each)]
         todo = [each for each in placed if each not in done]
         self._make_known(placed)
         print(f"limits: {self.limits.told()}", file=sys.stderr)
@@ -138,7 +158,7 @@ class Grading:
     def marks_of(self, submission: Submission) -> Marks:
         """Its marks: those that are kept, or else it is marked now, in a process of its own."""
         kept = self.store[submission.student, submission.assignment]
-        if kept is not None and self._is_done(submission):
+        if kept is not None and self.is_done(submission):
             return kept
         if submission.problem:
             return self.keep(submission, _not_run(submission))
@@ -167,7 +187,7 @@ class Grading:
         except CannotEnter as error:
             self.troubles.append(str(error))
 
-    def _is_done(self, submission: Submission) -> bool:
+    def is_done(self, submission: Submission) -> bool:
         """Whether there are marks of this very notebook; what a limit cut off is tried again under another one."""
         marks = self.store[submission.student, submission.assignment]
         if marks is None or marks.fingerprint != self._fingerprint(submission):
@@ -178,7 +198,7 @@ class Grading:
         return fingerprint(submission.notebook or submission.problem.encode())
 
     def _say(self, known: Sequence[Marks], marked: int, before: int, seconds: float, as_json: bool) -> None:
-        path = self.root / MARKS / "marks.csv"
+        path = self.store.folder / "marks.csv"
         if known:
             write_csv(known, path)
         if as_json:

@@ -68,7 +68,14 @@ def _insist_on_equal_checks(client: Client) -> None:
 def found_by(
     client: Client, todo: Iterable[Submission], limits: Limits, refused: Sequence[Path]
 ) -> Iterator[tuple[Submission, Found | BaseException]]:
-    """Each submission with what was found in it, or the error for which nobody could mark it."""
+    """Each submission with what was found in it, or the error for which nobody could mark it; done first, told first.
+
+    Args:
+        client: of the cluster.
+        todo: the submissions.
+        limits: for each.
+        refused: folders that none of them may read.
+    """
     folders, waiting = [str(folder.resolve()) for folder in refused], iter(todo)
 
     def submitted(submission: Submission) -> object:

@@ -79,7 +79,10 @@ class Course:
                     self._do(GenerateAssignment(coursedir=course, config=config, log=_log), name)
 
     def enter(self, submission: Submission, marks: Marks) -> bool:
-        """Enter the marks; False when they are there already. What a person has graded by hand stays.
+        """Enter the marks of a submission; what a person has graded by hand stays.
+
+        Returns:
+            bool: False when these marks are there already.
 
         Raises:
             CannotEnter: when nbgrader refuses.

@@ -27,6 +27,9 @@ class Limits:
         output: bytes of what is said of it.
         notebook: bytes of the submitted file.
 
+    Raises:
+        ValueError: for a limit that is not more than 0.
+
     >>> Limits(memory=512 * MIB).told()
     '300 s, 60 s a cell, 512 MiB of memory, 64 processes, files of 64 MiB'
     """

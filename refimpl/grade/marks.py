@@ -70,7 +70,14 @@ class Marks:
 
 
 def marks_of(student: str, assignment: str, fingerprint: str, found: Found, limits: Limits) -> Marks:
-    """The marks that come of what was found; a step that was not reached has no points, and says why."""
+    """The marks that come of what was found; a step that was not reached has no points, and says why.
+
+    Args:
+        student, assignment: whose, and of what.
+        fingerprint: of the notebook; see `fingerprint`.
+        found: in it.
+        limits: that it had.
+    """
     if found.report is not None:
         report = _report(found.report)
     else:

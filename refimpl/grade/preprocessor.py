@@ -21,7 +21,7 @@ class MarkApart(NbGraderPreprocessor):  # type: ignore[misc]  # nbgrader has no 
     """Gives the submitted notebook its marks, and its check cells back; see `refimpl.grade`."""
 
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
-        """The marked notebook in place of the submitted one."""
+        """The marked notebook in place of `nb`, the submitted one; nbgrader's `resources` say whose it is."""
         names = resources["nbgrader"]
         course = CourseDirectory(config=self.config)
         folder = course.format_path(course.submitted_directory, names["student"], names["assignment"])

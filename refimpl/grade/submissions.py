@@ -55,7 +55,12 @@ class NothingToGrade(Exception):
 
 
 def submissions(folders: Iterable[Path], assignments: Iterable[str], limits: Limits) -> list[Submission]:
-    """All submissions below these folders, by student and chapter.
+    """All submissions below these folders, by chapter and student.
+
+    Args:
+        folders: in each of them a folder a student.
+        assignments: the course's.
+        limits: a file may be so large.
 
     Raises:
         NothingToGrade: for a folder that does not exist, or when all of them together hold no notebook.
@@ -131,7 +136,11 @@ class Unreadable(Exception):
 
 
 def slim(path: Path, limits: Limits) -> list[dict[str, Any]]:
-    """The cells of a notebook with their sources, marks and ids, and nothing that they printed.
+    """The cells of the notebook at `path` with their sources, marks and ids, and nothing that they printed.
+
+    Args:
+        path: of the file.
+        limits: it may be so large.
 
     Raises:
         Unreadable: for a file that is too large, no JSON, or no notebook.
@@ -142,11 +151,11 @@ def slim(path: Path, limits: Limits) -> list[dict[str, Any]]:
     try:
         nb = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise Unreadable("the file is empty" if size == 0 else "the file is not JSON, so no notebook") from error
+        raise Unreadable(f"the file is not a Jupyter notebook: it is {'not JSON' if size else 'empty'}") from error
     try:
         return [_slim_cell(cell) for cell in nb["cells"]]
     except (KeyError, TypeError, AttributeError) as error:
-        raise Unreadable("the file is JSON, and no notebook") from error
+        raise Unreadable("the file is not a Jupyter notebook: its JSON lists no cells") from error
 
 
 def _slim_cell(cell: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,285 @@
+"""`python -m refimpl grade` on a class: every planted case gets its marks and its sentence, whatever happens meanwhile.
+
+Notebooks run behind bubblewrap where it works, and each test says whether it needs it. A cell may take 5 seconds here.
+"""
+
+import contextlib
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from handed_in import HandedIn, chapters
+from planted import Planted, Surroundings, cases, listening
+from simulated_class import Expected, compare
+
+from refimpl import cli
+from refimpl.grade import Grading, walls
+from refimpl.grade import cluster as cluster_module
+from refimpl.grade.apart import CannotMark, mark_apart
+from refimpl.grade.cluster import cluster
+from refimpl.grade.limits import Limits
+from refimpl.grade.marks import Marks, marks_of
+from refimpl.grade.submissions import Submission, submissions
+
+ROOT = Path(__file__).parents[2]
+CHAPTER = "03_uncached_allocator"
+BROKEN = "def free(self, block:"
+QUICK = Limits(cell_seconds=5.0)
+HAS_BUBBLEWRAP = walls.bubblewrap() is not None
+needs_bubblewrap = pytest.mark.skipif(not HAS_BUBBLEWRAP, reason="bubblewrap is not installed, or does not work here")
+
+
+def hand_in(folder: Path, students: Iterable[str], **answers: str) -> None:
+    for student in students:
+        notebook = HandedIn("03")
+        for name, source in answers.items():
+            notebook.write(f"03-{name}-answer", source)
+        path = folder / student / "03_uncached_allocator" / "03_uncached_allocator.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(notebook.as_bytes())
+
+
+def grade(course: Path, folder: Path, *flags: str) -> int:
+    return cli.main(["grade", str(folder), "--course", str(course), "--cell-seconds", "5", *flags])
+
+
+def table(course: Path) -> list[dict[str, str]]:
+    with (course / "marks" / "marks.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def totals(course: Path) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for row in table(course):
+        found[row["student"]] = found.get(row["student"], 0.0) + float(row["points"] or 0)
+    return found
+
+
+@contextlib.contextmanager
+def handed_in(case: Planted, folder: Path) -> Iterator[Submission]:
+    """The case as it is found in a class, while somebody listens at the loopback address."""
+    with listening() as (port, callers):
+        path = folder / (case.student or case.name) / case.file_name.removesuffix(".ipynb") / case.file_name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(case.content(Surroundings(folder, port)))
+        (submission,) = submissions([folder], chapters().values(), QUICK)
+        yield submission
+        assert callers == [], "an answer got through to the loopback address"
+
+
+def differences(case: Planted, marks: Marks, **said: str) -> list[str]:
+    """Where the marks are not the expected ones."""
+    says = {**case.says, **{name.replace("_", "-"): pattern for name, pattern in said.items()}}
+    expected = Expected(marks.student, case.chapter, case.name, case.marks, {}, says)
+    return compare([expected], [{key: str(value) for key, value in row.items()} for row in marks.rows()])
+
+
+def left_behind() -> list[str]:
+    """Processes of submissions that still run."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("REFIMPL_GRADE") and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(f"{process.pid} {process.cmdline()}")
+    return found
+
+
+# Each case alone
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+@needs_bubblewrap
+def test_a_planted_case_has_its_marks_and_its_sentence(case: Planted, tmp_path: Path) -> None:
+    """F01, F02, F03, F04, F07, F08, F10, F12, F17."""
+    with handed_in(case, tmp_path / "class") as submission:
+        marks = Grading(ROOT, QUICK, uses_gradebook=False, kept_in=tmp_path / "marks").marks_of(submission)
+    assert differences(case, marks) == []
+    assert bool(marks.problem) == (not case.marks)
+    assert left_behind() == []
+
+
+HARMFUL = [case for case in cases() if case.needs_bubblewrap or case.needs_limits or "catches" in case.name]
+
+
+@pytest.mark.parametrize("case", HARMFUL, ids=lambda case: case.name)
+def test_without_bubblewrap_python_itself_and_the_limits_do_what_they_can(
+    case: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walls, "bubblewrap", lambda: None)
+    with handed_in(case, tmp_path / "class") as submission:
+        found = mark_apart(submission.notebook, submission.file, QUICK, [str(tmp_path / "class")])
+    marks = marks_of(submission.student, submission.assignment, "", found, QUICK)
+    assert differences(case, marks, **({"03_free": "no network"} if case.name == "loopback-address" else {})) == []
+    assert "network and files are only refused by Python itself" in marks.walls
+    assert left_behind() == []
+
+
+# A class
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Path:
+    """A checkout's exercise, and nothing graded yet."""
+    for name in ("exercises", "solutions"):
+        shutil.copytree(ROOT / name / CHAPTER, tmp_path / "course" / name / CHAPTER)
+    shutil.copy(ROOT / "nbgrader_config.py", tmp_path / "course")
+    return tmp_path / "course"
+
+
+def test_a_class_is_marked_and_told_and_what_is_marked_is_not_marked_again(
+    course: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two workers; one file that is no notebook, one whose chapter nobody can tell; then a second run, and a change."""
+    folder = tmp_path / "class"
+    hand_in(folder, ["Zoë d'Arc", "bob"])
+    hand_in(folder, ["eve"], free=BROKEN)
+    (folder / "mallory" / CHAPTER).mkdir(parents=True)
+    (folder / "mallory" / CHAPTER / "x.ipynb").write_text("{")
+    (folder / "mallory" / "notes.ipynb").write_text("{")
+    assert grade(course, folder, "--workers", "2") == 1
+    said = capsys.readouterr()
+    assert [line.split("  ")[0] for line in said.out.splitlines()] == ["Zoë d'Arc", "bob", "eve", "mallory"]
+    assert "Not run: the file is not a Jupyter notebook: it is not JSON." in said.out
+    assert "4 submissions: 4 marked now" in said.err
+    assert f"in force: {walls.in_force()}" in said.err
+    assert f"look at: {folder / 'mallory' / 'notes.ipynb'}: the file is not a Jupyter notebook" in said.err
+    assert totals(course) == {"Zoë d'Arc": 10.0, "bob": 10.0, "eve": 6.0, "mallory": 0.0}
+    assert gradebook(course) == totals(course)
+
+    before = {path: path.stat().st_mtime_ns for path in (course / "marks").rglob("*.json")}
+    hand_in(folder, ["eve"])
+    assert grade(course, folder, "--workers", "1", "--json") == 1
+    said = capsys.readouterr()
+    assert "4 submissions: 1 marked now" in said.err
+    assert {path.parent.name for path, at in before.items() if path.stat().st_mtime_ns != at} == {"eve"}
+    assert {row["student"] for row in json.loads(said.out)} == {"Zoë d'Arc", "bob", "eve", "mallory"}
+    assert gradebook(course) == totals(course) == {"Zoë d'Arc": 10.0, "bob": 10.0, "eve": 10.0, "mallory": 0.0}
+
+
+def gradebook(course: Path) -> dict[str, float]:
+    """What nbgrader has."""
+    from nbgrader.api import Gradebook
+
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as book:
+        return {submission.student.id: submission.score for submission in book.assignment_submissions(CHAPTER)}
+
+
+def test_a_run_that_is_killed_goes_on_where_it_was(course: Path, tmp_path: Path) -> None:
+    """And a worker that is killed costs nobody anything."""
+    folder, names = tmp_path / "class", [f"student {number}" for number in range(6)]
+    hand_in(folder, names[:3])
+    hand_in(folder, names[3:], free=BROKEN)
+    command = [sys.executable, "-m", "refimpl", "grade", str(folder), "--course", str(course), "--workers", "2"]
+    kept = course / "marks"
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
+        wait_until(lambda: any(kept.rglob("*.json")))
+        first.kill()
+    done = {path: path.stat().st_mtime_ns for path in kept.rglob("*.json")}
+    assert 0 < len(done) < len(names)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as second:
+        wait_until(lambda: len(list(kept.rglob("*.json"))) > len(done))
+        for worker in psutil.Process(second.pid).children():
+            if any("spawn_main" in word for word in worker.cmdline()):
+                worker.kill()
+                break
+        else:
+            pytest.fail("no worker to kill")
+        _, said = second.communicate(timeout=300)
+        assert second.returncode == 0, said
+    assert f"{len(names) - len(done)} marked now" in said
+    assert {path: path.stat().st_mtime_ns for path in done} == done, "nothing is marked twice"
+    assert totals(course) == gradebook(course) == {name: 10.0 if name in names[:3] else 6.0 for name in names}
+    assert left_behind() == []
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, f"not so after {seconds} s"
+        time.sleep(0.05)
+
+
+def test_the_workers_may_be_somebody_elses(
+    course: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "class"
+    hand_in(folder, ["bob"])
+    with cluster(None, 1) as client:
+        address = client.scheduler.address
+        assert grade(course, folder, "--scheduler", address, "--no-gradebook") == 0
+        assert totals(course) == {"bob": 10.0}
+        monkeypatch.setattr(cluster_module, "package", lambda: "other")
+        assert grade(course, folder, "--scheduler", address, "--no-gradebook", "--again") == 2
+        assert "1 of 1 workers have another version of refimpl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--workers", "0"], "0 workers cannot mark anything; at least 1 is needed"),
+        (["--seconds", "0"], "seconds is 0, and has to be more than 0"),
+        (["--memory", "-1"], "memory is -1.04858e+06, and has to be more than 0"),
+        (["--course", "/nowhere"], "/nowhere/exercises holds no exercise: name the checkout with --course"),
+        (["--scheduler", "tcp://127.0.0.1:1"], "no scheduler answers at tcp://127.0.0.1:1"),
+        (["nowhere"], "there is no folder nowhere"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_leaves_nothing(
+    flags: list[str],
+    said: str,
+    course: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster_module, "TIMEOUT", "1s")
+    hand_in(tmp_path / "class", ["bob"])
+    assert grade(course, tmp_path / "class", "--no-gradebook", *flags) == 2
+    assert said in capsys.readouterr().err
+    assert not (course / "marks").exists()
+
+
+# What a machine without a fault does not show
+
+
+def test_a_submission_that_brings_down_the_process_that_marks_it_keeps_what_it_had_earned(tmp_path: Path) -> None:
+    hand_in(tmp_path, ["bob"], free="import os, signal\nos.kill(os.getppid(), signal.SIGKILL)")
+    (submission,) = submissions([tmp_path], [CHAPTER], QUICK)
+    marks = Grading(ROOT, QUICK, uses_gradebook=False, kept_in=tmp_path / "marks").marks_of(submission)
+    assert marks.remarks == ["Not marked to its end: the process that marked the notebook was brought down by it."]
+    assert [step.result.points for step in marks.report.steps] == [3.0, 0.0, 0.0]
+    assert "It was not checked: the process that marked" in marks.report.steps[2].result.message
+
+
+def test_a_notebook_that_takes_too_long_is_cut_off_and_tried_again_when_it_may_take_longer(tmp_path: Path) -> None:
+    hand_in(tmp_path, ["bob"], free="import time\ntime.sleep(60)")
+    (submission,) = submissions([tmp_path], [CHAPTER], QUICK)
+    short = Grading(ROOT, Limits(seconds=6.0), uses_gradebook=False, kept_in=tmp_path / "marks")
+    assert short.marks_of(submission).remarks[0].startswith("Not marked to its end: the notebook had not ended after 6")
+    assert short.is_done(submission)
+    assert not Grading(ROOT, QUICK, uses_gradebook=False, kept_in=tmp_path / "marks").is_done(submission)
+    assert left_behind() == []
+
+
+def test_a_machine_that_cannot_mark_gives_no_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a learner who is not to blame for it, there is nothing to keep."""
+    hand_in(tmp_path, ["bob"])
+    (submission,) = submissions([tmp_path], [CHAPTER], QUICK)
+    monkeypatch.setattr(walls, "environment", lambda: {**os.environ, "JUPYTER_PATH": "/", "JUPYTER_NO_CONFIG": "1"})
+    monkeypatch.setattr(walls, "bubblewrap", lambda: None)
+    monkeypatch.setattr(walls, "command", lambda folder, name, limits: ([sys.executable, "-c", CANNOT], name))
+    grading = Grading(ROOT, QUICK, uses_gradebook=False, kept_in=tmp_path / "marks")
+    with pytest.raises(CannotMark, match="no Python kernel starts"):
+        grading.marks_of(submission)
+    assert not grading.is_done(submission)
+
+
+CANNOT = "import json; print(json.dumps({'cannot': 'no Python kernel starts'}))"
