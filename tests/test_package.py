@@ -41,6 +41,17 @@ def test_importing_refimpl_takes_under_a_tenth_of_a_second():
     assert best < 0.1
 
 
+def test_the_core_and_the_command_line_import_nothing_that_windows_lacks():
+    """S7."""
+    posix = ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty")
+    core = [path.stem for path in (ROOT / "refimpl").glob("*.py") if path.stem not in ("__main__", "notebooks")]
+    python(
+        f"import sys, importlib; sys.modules.update(dict.fromkeys({posix}));"
+        f"[importlib.import_module('refimpl.' + name) for name in {[*core, 'doctor', 'checks', 'grade.walls']}];"
+        "from refimpl.cli import _parser; _parser()"
+    )
+
+
 def test_every_public_name_exists_and_an_unknown_one_is_an_attribute_error():
     assert dir(refimpl) == sorted(refimpl.__all__)
     for name in refimpl.__all__:

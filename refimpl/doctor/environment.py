@@ -36,7 +36,7 @@ def check_python(root: Path) -> list[Finding]:
     """Whether this Python is new enough for pyproject.toml."""
     found = ".".join(map(str, sys.version_info[:3]))
     project = root / "pyproject.toml"
-    bound = re.search(r'^requires-python = ">=([\d.]+)"', project.read_text() if project.exists() else "", re.MULTILINE)
+    bound = re.search(r'^requires-python = ">=([\d.]+)"', project.read_text("utf-8") if project.exists() else "", re.MULTILINE)
     if bound is None:
         return [Finding("python", "ok", EVERY_CHAPTER, found)]
     text = f"{found}, {bound[1]} or newer is needed"
@@ -89,7 +89,7 @@ def locked(file: Path) -> dict[str, str]:
     >>> locked(file)
     {'torch': '2.13.0'}
     """
-    lines = re.findall(r"^([\w.-]+)==([^;\s]+)(?:; *(.*))?$", file.read_text(), re.MULTILINE)
+    lines = re.findall(r"^([\w.-]+)==([^;\s]+)(?:; *(.*))?$", file.read_text("utf-8"), re.MULTILINE)
     return {name: wanted for name, wanted, marker in lines if _applies(marker)}
 
 

@@ -103,7 +103,7 @@ def _extension() -> str | None:
     for folder in jupyter_path("labextensions"):
         package = Path(folder, WIDGETS, "package.json")
         if package.exists():
-            return str(json.loads(package.read_text())["version"])
+            return str(json.loads(package.read_text("utf-8"))["version"])
     return None
 
 
@@ -113,7 +113,7 @@ def _disabled() -> str | None:
 
     for folder in map(Path, jupyter_config_path()):  # the first that says anything about it counts
         for file in (folder / "labconfig/page_config.json", *sorted(folder.glob("labconfig/page_config.d/*.json"))):
-            disabled = json.loads(file.read_text()).get("disabledExtensions", {}) if file.exists() else {}
+            disabled = json.loads(file.read_text("utf-8")).get("disabledExtensions", {}) if file.exists() else {}
             if WIDGETS in disabled:
                 return _level(folder, Path(jupyter_config_dir())) if disabled[WIDGETS] else None
     return None
