@@ -20,7 +20,10 @@ LOOKED_AT = ("get_block_table", "get_num_free_gpu_blocks", "get_num_free_cpu_blo
 
 
 class AdmissionWorld(ManagerWorld):
-    """Requests of all kinds: thrown out with half of their tokens produced, beside siblings that do not wait."""
+    """Requests of all kinds: thrown out with half of their tokens produced, beside siblings that do not wait.
+
+    One is told by its `number`, the `num_tokens` of each of its `num_seqs`, which `text` it is, and its kind.
+    """
 
     changed = False  # whether the last call changed the request that it was given
 
@@ -118,7 +121,7 @@ class AdmissionWorld(ManagerWorld):
 
 
 def alone(seq_id: int, tokens: range, block_size: int) -> SequenceGroup:
-    """A request of one sequence."""
+    """A request of one sequence of these tokens."""
     return SequenceGroup(f"request {seq_id}", [Sequence(seq_id, tokens, block_size)])
 
 

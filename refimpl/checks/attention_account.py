@@ -63,7 +63,7 @@ class Tokens:
         return 1 / math.sqrt(self.head_dim) if self.scale is None else self.scale
 
     def part(self, first: int, last: int) -> Tokens:
-        """The same with these tokens alone."""
+        """The same with the tokens from `first` to before `last` alone."""
         return replace(self, keys=self.keys[first:last], values=self.values[first:last])
 
     def scored(self, factor: float) -> Tokens:
@@ -124,7 +124,7 @@ def merged(parts: Sequence[State], weights: Sequence[float] | None = None) -> St
 
 
 def same(got: Any, expected: Any) -> bool:
-    """Whether nested lists of numbers agree, NaN with NaN, and each other number within the tolerance."""
+    """Whether nested lists of numbers agree, `got` with `expected`: NaN with NaN, others within the tolerance."""
     if isinstance(expected, list):
         return isinstance(got, list) and len(got) == len(expected) and all(map(same, got, expected))
     if isinstance(got, list):
@@ -151,7 +151,10 @@ def rounded(numbers: Any) -> str:
 
 
 class Paged:
-    """Sequences in the blocks of two caches, and the tokens that each attends to, found by its table."""
+    """Sequences in the blocks of two caches, and the tokens that each attends to, found by its table.
+
+    `setup` has the sizes, `kind` is that of the scores and `layout` that of the caches.
+    """
 
     def __init__(
         self,
@@ -179,7 +182,7 @@ class Paged:
         self.head_dim = head_dim_of(setup)
 
     def tokens(self, seq: int, table: Sequence[int] | None = None) -> Tokens:
-        """What a sequence attends to, by its own row of the table or by another table."""
+        """What sequence `seq` attends to, by its own row of the table or by another table."""
         context_len = self.context_lens[seq]
         table = self.tables[seq] if table is None else table
         size, num_blocks = self.block_size, len(self.keys)
@@ -193,7 +196,7 @@ class Paged:
 
 
 def said_sizes(names: Iterable[str], sizes: Iterable[int]) -> str:
-    """Arguments by name, as a learner would type them."""
+    """Sizes as arguments by name, as a learner would type them."""
     return ", ".join(f"{name}={size}" for name, size in zip(names, sizes, strict=True))
 
 

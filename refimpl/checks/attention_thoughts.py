@@ -1,7 +1,8 @@
 """By which wrong thought an answer of chapter 10 came about: for each thought the numbers that it gives.
 
 An answer that is wrong is compared with them; the order is that of their telling, where two give the same. Worlds ask
-only about examples, whose sizes are such that they do not.
+only about examples, whose sizes are such that they do not. `got` and `output` are the learner's; `right` and `tokens`
+are the account's, or `paged` and one `seq` of it; `kind` is that of the scores, `layout` that of the caches.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def gives(output: Any, states: Iterable[State]) -> bool:
 def gather_thoughts(
     got: Any, slots: list[int], right: list[int], table: tuple[int, ...], size: int
 ) -> Iterator[Thought]:
-    """What may be wrong with the slots that were read, or with the shape of what was returned."""
+    """What may be wrong with the slots that were read by the table, or with the shape of what was returned."""
     blocks = table[: -(-len(right) // size)]
     whole = [block * size + offset for block in blocks for offset in range(size)]
     full = len(right) // size * size

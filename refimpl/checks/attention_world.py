@@ -2,12 +2,13 @@
 
 Every operation is one call. The account is in `attention_account`: sums over lists, in double precision, and beside
 each the numbers that a wrong thought would give, by which the thought is told. What must not be read holds NaN. torch
-is loaded when a check runs.
+is loaded when a check runs. In methods `got` is what the learner's function returned, and `paged` what it was given.
 """
 
 from __future__ import annotations
 
 import random
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ SEEDS = 10**6
 
 
 def changed(tensors: Sequence[Any], before: Sequence[Any]) -> bool:
-    """Whether a tensor is no longer what it was, NaN in the same places."""
+    """Whether a tensor is no longer what it was before, NaN in the same places."""
     return any(
         tensor.shape != was.shape or not bool(((tensor == was) | (tensor.isnan() & was.isnan())).all())
         for tensor, was in zip(tensors, before, strict=True)
@@ -48,7 +49,10 @@ def changed(tensors: Sequence[Any], before: Sequence[Any]) -> bool:
 
 
 class CallsWorld(TellingWorld):
-    """A function; each operation is one call on tensors of its own, of sizes that are the world's."""
+    """A function; each operation is one call on tensors of its own, of sizes that are the world's.
+
+    `setup` and `log` are as in `World`.
+    """
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
@@ -66,13 +70,13 @@ class CallsWorld(TellingWorld):
         self.ask(*operation[1:])
         self.answered = True
 
+    @abstractmethod
     def any_call(self, rng: random.Random) -> Operation:
         """A random operation."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ask(self, *arguments: Any) -> None:
         """Call the learner's function and compare."""
-        raise NotImplementedError
 
     def insist_on_tensor(self, name: str, what: str, got: Any, shape: tuple[int, ...], told: str | None = None) -> None:
         """The property `name`: this is a float32 tensor of this shape."""
@@ -92,7 +96,7 @@ class CallsWorld(TellingWorld):
         self.insist_on_tensor(name, "lse", got[1], (heads,))
 
     def check_kept(self, tensors: Sequence[Any], before: Sequence[Any]) -> None:
-        """The learner's function has left its arguments alone."""
+        """The learner's function has left its arguments as they were before."""
         should = "the tensors that it was given should stay as they were"
         self.log.hold(KEEPS, not changed(tensors, before), should, "one has changed")
 
@@ -115,7 +119,7 @@ class StateWorld(CallsWorld):
     """A function that returns the output and lse of every head, for one query token."""
 
     def about(self, tokens: Tokens, kind: str, otherwise: str) -> str:
-        """The property that a call is about most."""
+        """The property that a call on scores of this kind is about most, or `otherwise`."""
         if not tokens.keys:
             return NOTHING
         if kind in LARGE_KINDS:
@@ -254,7 +258,7 @@ def plain(sizes: Mapping[str, int], *operations: Operation) -> History:
 
 
 def telling(sizes: Mapping[str, int], *operations: Operation) -> History:
-    """The same, from whose answers a thought is told."""
+    """The same with these sizes, from whose answers a thought is told."""
     return plain({**sizes, TELLING: 1}, *operations)
 
 

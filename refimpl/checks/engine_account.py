@@ -46,7 +46,7 @@ def notes(token_ids: Iterable[int]) -> list[Note]:
 
 
 def alone(prompt: list[int], params: SamplingParams, index: int, max_model_len: int) -> list[int]:
-    """Answer `index` of the request, which has no other requests and no memory to think of."""
+    """The tokens of answer `index` of a request with these `params` that has no others and no memory to think of."""
     token_ids = list(prompt)
     while True:
         token_ids.append(next_token(notes(token_ids), index))
@@ -123,7 +123,11 @@ class NotingWorker:
             yield self.gpu.get(operator.index(new.block_table[block]) * self.block_size + offset)
 
     def sample(self, row: Row, group: SequenceGroup, seq: Seq) -> int:
-        """The token that this one of the group's sequences goes on with."""
+        """The token that `seq`, one of the group's, goes on with behind its `row`.
+
+        Raises:
+            ValueError: for a sequence of another group.
+        """
         self.sampled.append((seq, row))
         found = [index for index, each in enumerate(group.get_seqs()) if each is seq]
         if not found:
@@ -133,7 +137,7 @@ class NotingWorker:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One step as the scheduler gave it out: who runs, with which of its sequences."""
+    """One step as the scheduler gave it out: its `outputs`, and who is `scheduled` with which of its sequences."""
 
     outputs: SchedulerOutputs
     scheduled: list[tuple[SequenceGroup, list[Seq]]]

@@ -23,7 +23,10 @@ def sizes(
     caching: bool = False,
     eager: bool = False,
 ) -> Setup:
-    """A world's sizes; `eager` is for a scheduler that may swap in and out in one step."""
+    """A world's sizes; `mode` is how its scheduler preempts, and `caching` is prefix caching.
+
+    `eager` is for a scheduler that may swap in and out in one step.
+    """
     return {
         "block_size": block_size,
         "num_gpu_blocks": num_gpu_blocks,
@@ -78,7 +81,7 @@ class EngineWorld(World):
     def asked(
         self, num_tokens: int, text: int, n: int, max_tokens: int, ignore_eos: int
     ) -> tuple[list[int], SamplingParams, tuple[str, str]]:
-        """A prompt and what is asked of it, and both as the learner reads them."""
+        """A prompt of `num_tokens` of a text and what is asked of it, and both as the learner reads them."""
         prompt = prompt_of(num_tokens, text)
         params = SamplingParams(n=n, max_tokens=max_tokens, ignore_eos=bool(ignore_eos))
         words = [f"n={n}"] * (n > 1) + [f"max_tokens={max_tokens}"] + ["ignore_eos=True"] * params.ignore_eos
@@ -91,9 +94,9 @@ class EngineWorld(World):
         return ([each.reason for each in decisions if each.request_id == group.request_id] or [""])[-1]
 
     def says_why(self, error: Any, group: SequenceGroup | None) -> tuple[bool, str | None]:
-        """Whether this is the reason why the request was given up, or None for one that was not; what it tells if not.
+        """Whether this error is the reason why the request was given up, and what it tells if not.
 
-        `group` is None for a request that was not given up.
+        `group` is None for a request that was not given up, which has no error.
         """
         if group is None:
             return error is None, "reason-for-all"

@@ -18,14 +18,17 @@ def opened(num_tokens: int, block_size: int) -> int:
 
 
 class FunctionWorld(TellingWorld):
-    """A function of lengths or of a table, and a block size."""
+    """A function of lengths or of a table, and a block size; `setup` and `log` are as in `World`."""
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
         self.block_size = setup["block_size"]
 
     def refuse(self, name: str, line: str, *arguments: Any, returned: str | None, **told: Any) -> None:
-        """Call the learner's function where it must raise ValueError."""
+        """Call the learner's function with these arguments where it must raise ValueError: the property `name`.
+
+        `line`, `returned` and `told` are as for `Log.refuse`; before it has answered rightly nothing is told.
+        """
         returned, other_error = (returned, "other-error") if self.answered else (None, None)
         self.log.refuse(name, line, self.subject, *arguments, returned=returned, other_error=other_error, **told)
 

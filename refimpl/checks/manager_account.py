@@ -26,7 +26,10 @@ Pair = tuple[Block, Block]  # source, destination
 
 
 class Account:
-    """Tables by seq_id. A call that has to be refused returns None and changes nothing."""
+    """Tables by seq_id. A call that has to be refused returns None and changes nothing.
+
+    With `caching` equal contents share a block.
+    """
 
     def __init__(
         self, block_size: int, num_gpu_blocks: int, num_cpu_blocks: int, watermark_blocks: int, caching: bool

@@ -29,7 +29,9 @@ Known = dict[tuple[Device, int], tuple[Block, str]]  # device and number -> the 
 
 
 class Comparison:
-    """Compares, and says what differs. `fault(symptom, facts)` is asked which misconception a difference tells.
+    """Compares, and says in the log what differs.
+
+    `fault(symptom, facts)` is asked which misconception a difference tells.
 
     The symptoms: no-table, left-table, length, not-in-pool, mixed-up (a block of somebody else's), not-shared, moved (a
     block has changed that should not), owners, device, free, pairs; and answer, which a world compares by itself.
@@ -60,7 +62,7 @@ class Comparison:
         self.numbers = {block: number for (_, number), (block, _) in known.items()}
 
     def pairs(self, got: Any, pairs: list[Pair], facts: Facts) -> None:
-        """What a call returned: numbers of (source, destination). The state has been compared, so both are known."""
+        """What was got from a call, numbers of (source, destination). The state has been compared: both are known."""
         expected = [(self._before[source], self.numbers[target]) for source, target in pairs]
         seen = [tuple(pair) if isinstance(pair, list) else pair for pair in got] if _is_list(got) else got
         facts = facts | {"num_pairs": len(expected), "pairs": show(got), "expected_pairs": show(expected)}

@@ -38,7 +38,10 @@ GPU, CPU = Device.GPU, Device.CPU
 def sizes(
     block_size: int, num_gpu_blocks: int, num_cpu_blocks: int = 1, *, percent: int = 0, caching: bool = False
 ) -> Setup:
-    """A world's sizes; `percent` is the watermark, one of 0, 1, 10, 25, 50, where truncation leaves no doubt."""
+    """A world's sizes, with prefix caching or without.
+
+    `percent` is the watermark, one of 0, 1, 10, 25, 50, where truncation leaves no doubt.
+    """
     return {
         "block_size": block_size,
         "num_gpu_blocks": num_gpu_blocks,

@@ -19,5 +19,5 @@ def seen_in(memory: Tensor, order: str, usual: str) -> Tensor:
 
 
 def laid_out(tensor: Tensor, order: str, usual: str) -> Tensor:
-    """The tensor's numbers laid out in this order, still viewed in the usual one."""
+    """A tensor, such as [num_blocks, block_size], laid out in this order and still viewed in the usual one."""
     return seen_in(seen_in(tensor, usual, order).contiguous(), order, usual)

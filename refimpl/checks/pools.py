@@ -54,7 +54,7 @@ SIDES, TENSORS = ("keys", "values"), ("key", "value")
 
 
 def distinct_number(index: int, dtype: torch.dtype) -> float:
-    """One of DISTINCT numbers, in float16's range, which no dtype with fewer digits holds exactly."""
+    """The number at this index of DISTINCT, in float16's range, which no dtype with fewer digits holds exactly."""
     octave, place = divmod(index % DISTINCT, 128)
     return float((128 + place + FINER[dtype]) * 2.0 ** (octave - 21))
 
@@ -71,7 +71,7 @@ class Sizes:
 
     @classmethod
     def of(cls, setup: Setup, **other: int) -> Sizes:
-        """Those of a world, some replaced."""
+        """Those in the `setup` of a world, some replaced by `other` ones."""
         names = (field.name for field in dataclasses.fields(cls))
         return cls(**{name: other.get(name, setup[name]) for name in names})
 
@@ -87,7 +87,10 @@ class Sizes:
 
 
 class Pool:
-    """A pool with other memory around it. All its numbers differ; `account` is what must stand in it."""
+    """A pool of these sizes with other memory around it; `account` is what must stand in it.
+
+    All its numbers differ, from number `first` on. `layout` is a place in LAYOUTS.
+    """
 
     def __init__(self, sizes: Sizes, layout: int, dtype: torch.dtype, first: int) -> None:
         self.sizes, self.dtype, self._layout = sizes, dtype, layout
@@ -150,7 +153,7 @@ def random_sizes(rng: random.Random) -> Setup:
 
 
 def only_if(error: type[Exception], fails: Callable[[Any], bool]) -> Callable[[Any], dict[str, State]]:
-    """Right, but for cases that end in an error."""
+    """Right, but for cases in which it `fails` with an error."""
 
     def does(case: Any) -> dict[str, State]:
         if fails(case):
@@ -162,7 +165,10 @@ def only_if(error: type[Exception], fails: Callable[[Any], bool]) -> Callable[[A
 
 
 class PoolWorld(ThoughtWorld):
-    """Pools made by the check, what must stand in each, and in words what numbers are."""
+    """Pools made by the check, what must stand in each, and in words what numbers are.
+
+    `setup` and `log` are as in `World`.
+    """
 
     layers = True  # whether the learner's function sees all of them
 
@@ -173,7 +179,7 @@ class PoolWorld(ThoughtWorld):
         self.rng = random.Random(0)  # for histories of its own choosing; the engine's draws from what it yields
 
     def make(self, name: str, layout: int, **sizes: int) -> None:
-        """A new pool; no two hold the same number."""
+        """A new pool of this name, layout and these sizes; no two pools hold the same number."""
         first = sum(pool.num_numbers for pool in self.pools.values())
         pool = Pool(Sizes.of(self.setup, **sizes), layout, DTYPES[self.setup["dtype"]], first)
         self.pools[name] = pool
@@ -189,7 +195,8 @@ class PoolWorld(ThoughtWorld):
     ) -> None:
         """Compare the pools with their accounts: first what should have moved, then all the rest.
 
-        `moved` says property, pool and places. `more_names` says what numbers are that were in no pool before.
+        `moved` says property, pool and places. `more_names` says what numbers are that were in no pool before; `told`
+        fills in the thought's sentence.
         """
         found = {name: pool.read() for name, pool in self.pools.items()}
         states = {name: state for name, (state, _) in found.items()}

@@ -72,13 +72,13 @@ class Blocks(Account):
 
 @dataclass(slots=True)
 class Member:
-    """One sequence."""
+    """One sequence, its tokens and its status."""
 
     seq_id: int
     tokens: list[int]
-    prompt_len: int
+    prompt_len: int  # of its tokens
     status: SequenceStatus = WAITING
-    computed: int = 0
+    computed: int = 0  # of its tokens
 
     @property
     def has_ended(self) -> bool:
@@ -88,10 +88,10 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request: `wanted` sequences are to come of its prompt."""
+    """One request, by its `name`: `wanted` sequences are to come of its prompt, and `members` are there."""
 
     name: str
-    arrival: int
+    arrival: int  # the oldest has the least
     wanted: int
     members: list[Member]
 
@@ -112,7 +112,7 @@ class Request:
 
 @dataclass(slots=True)
 class Limits:
-    """Of one step and of one sequence; `mode` is "recompute", "swap" or None."""
+    """Of one step, in tokens and `max_seqs`, and of one sequence; `mode` is "recompute", "swap" or None."""
 
     max_model_len: int
     max_tokens: int
@@ -125,24 +125,27 @@ class Outcome:
     """What a step has decided; `phases` are the ones that were entered: 1, 2, 3, and PREEMPTION."""
 
     scheduled: list[tuple[Request, int]] = field(default_factory=list)
-    num_prompts: int = 0
-    num_tokens: int = 0
+    num_prompts: int = 0  # of those scheduled
+    num_tokens: int = 0  # charged so far
     num_seqs: int = 0  # charged so far
     ignored: list[Request] = field(default_factory=list)
     aborted: list[Request] = field(default_factory=list)
     recomputed: list[Request] = field(default_factory=list)
     swapped_out: list[Request] = field(default_factory=list)
     swapped_in: list[Request] = field(default_factory=list)
-    preempted: int = 0
-    moved_in: list[Pair] = field(default_factory=list)
-    moved_out: list[Pair] = field(default_factory=list)
-    copied: list[Pair] = field(default_factory=list)
+    preempted: int = 0  # who made room and goes on
+    moved_in: list[Pair] = field(default_factory=list)  # from the CPU
+    moved_out: list[Pair] = field(default_factory=list)  # to the CPU
+    copied: list[Pair] = field(default_factory=list)  # on the GPU
     taken_by_then: list[int] = field(default_factory=list)  # blocks taken so far, for each copy
     phases: list[int] = field(default_factory=list)
 
 
 class SchedulerAccount:
-    """The three queues, oldest or head first, and what becomes of them."""
+    """The three queues, oldest or head first, and what becomes of them within `limits`.
+
+    A request is told by its `name`; `num_tokens` and `num_seqs` are what it is charged.
+    """
 
     def __init__(self, limits: Limits, blocks: Blocks) -> None:
         self.limits, self.blocks = limits, blocks
@@ -156,7 +159,10 @@ class SchedulerAccount:
     # What happens between steps.
 
     def add(self, name: str, arrival: int, wanted: int, seq_id: int, tokens: list[int]) -> None:
-        """A request comes."""
+        """A request comes, with the tokens of its prompt, of which `wanted` sequences are to come.
+
+        `arrival` is its place in the order of age.
+        """
         self.requests[name] = Request(name, arrival, wanted, [Member(seq_id, list(tokens), len(tokens))])
         self.waiting.append(self.requests[name])
 
@@ -229,12 +235,12 @@ class SchedulerAccount:
         return tokens <= self.limits.max_tokens and seqs <= self.limits.max_seqs
 
     def set_status(self, request: Request, before: SequenceStatus, after: SequenceStatus) -> None:
-        """Its sequences have gone from one queue to another."""
+        """Its sequences have gone from one queue to another: those with the status `before` have the one `after`."""
         for member in request.of(before):
             member.status = after
 
     def end(self, request: Request, status: SequenceStatus) -> None:
-        """Nothing more comes of it, and it holds nothing any more."""
+        """Nothing more comes of it: it gets this status, and holds nothing any more."""
         for member in request.unfinished:
             member.status = status
             self.blocks.let_go(member.seq_id)
@@ -259,7 +265,7 @@ class SchedulerAccount:
         return list(queue)
 
     def stops_at(self, request: Request, answer: AllocStatus) -> bool:
-        """Whether one that has to wait holds up those behind it."""
+        """Whether one that has to wait, after this answer, holds up those behind it."""
         return True
 
     def prompt_len(self, request: Request) -> int:
@@ -288,7 +294,7 @@ class SchedulerAccount:
         self.now.ignored.append(request)
 
     def admit(self, request: Request) -> None:
-        """It gets its blocks and computes its prompt in this step."""
+        """It gets its blocks and computes its prompt in this step. Refused where there are too few."""
         num_seqs = self.prompt_seqs(request)
         waiting = request.of(WAITING)
         if self.blocks.allocate([member.seq_id for member in waiting], tuple(waiting[0].tokens)) is None:
@@ -357,7 +363,7 @@ class SchedulerAccount:
         return queue.pop() if queue else request
 
     def append_slots(self, request: Request) -> None:
-        """Room for the newest token of each of its sequences."""
+        """Room for the newest token of each of its sequences. Refused where there is none."""
         for member in self.growing(request):
             pairs = self.blocks.append(member.seq_id, tuple(member.tokens))
             if pairs is None:
@@ -467,7 +473,10 @@ class SchedulerAccount:
         return len(request.of(SWAPPED))
 
     def copies_safe(self) -> bool:
-        """Whether no copy of this step reads a block that has come free since, which a swap in might be given."""
+        """Whether no copy of this step reads a block that has come free since, which a swap in might be given.
+
+        Raises Unsure where the block may have gone out again.
+        """
         copies = zip(self.now.copied, self.now.taken_by_then, strict=True)
         free = [taken for (source, _), taken in copies if not self.blocks.owners(source)]
         if any(taken != self.blocks.num_taken for taken in free):
@@ -479,7 +488,7 @@ class SchedulerAccount:
         self.ignore(request, self.swapped)
 
     def bring_back(self, request: Request) -> None:
-        """Its blocks come back, and it goes on at once."""
+        """Its blocks come back, and it goes on at once. Refused where there are too few."""
         num_tokens, num_seqs = self.back_tokens(request), self.back_seqs(request)
         pairs = self.blocks.swap([member.seq_id for member in request.of(SWAPPED)], Device.GPU)
         if pairs is None:

@@ -89,7 +89,10 @@ def sizes(
     max_len: int = 64,
     max_tokens: int = 2048,
 ) -> Setup:
-    """A world's sizes; `percent` is the watermark, where truncation leaves no doubt."""
+    """A world's sizes, with prefix caching or without; `percent` is the watermark, where truncation leaves no doubt.
+
+    `mode` is how its scheduler preempts; `max_seqs` and `max_tokens` are the limits of a step, `max_len` of a sequence.
+    """
     return {
         "block_size": block_size,
         "num_gpu_blocks": num_gpu_blocks,
@@ -511,7 +514,10 @@ def step_of(
     misconceptions: dict[str, str],
     setups: Callable[[random.Random], Setup] = random_sizes,
 ) -> Step:
-    """A step of this chapter, which is reached through `schedule`."""
+    """A step of this chapter, which is reached through `schedule`.
+
+    `title`, `world`, `misconceptions` and `setups` are as in `Step`.
+    """
     writes = PARTS[exercise_id]
     return Step(
         exercise_id=exercise_id,

@@ -27,7 +27,7 @@ RUNS = "runs without an error"  # a property of every step
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One life of a world: its sizes and what is done to it, in order."""
+    """One life of a world: its `setup`, and the operations that are done to it, in order."""
 
     setup: Setup
     operations: tuple[Operation, ...]
@@ -128,7 +128,13 @@ class Step:
 
 
 class World(ABC):
-    """The learner's object and the account beside it."""
+    """The learner's object and the account beside it.
+
+    Args:
+        subject: what the learner passes to `check`.
+        setup: the world's sizes.
+        log: where calls are written down and comparisons counted.
+    """
 
     replaying = False  # whether a history is played again on the side, to see what a thought explains
 
@@ -204,7 +210,10 @@ class Names:
 
 
 class Violation(Exception):
-    """A property does not hold. `should` and `but` are the two halves of the sentence that says so."""
+    """A property does not hold. `should` and `but` are the two halves of the sentence that says so.
+
+    `evidence` fills in the sentence of the misconception, if it tells one.
+    """
 
     def __init__(self, name: str, should: str, but: str, misconception: str | None, evidence: dict[str, Any]) -> None:
         super().__init__(name)
@@ -239,7 +248,10 @@ class Log:
         raises: tuple[type[Exception], str] | None = None,
         **evidence: Any,
     ) -> Any:
-        """Call the learner's code where it must not raise; `raises` is an error and the misconception it tells."""
+        """Call the learner's `function` with `args` where it must not raise, and return what it returns.
+
+        `raises` is an error and the misconception it tells, whose sentence `evidence` fills in.
+        """
         self.lines.append(line)
         self._count(RUNS)
         expected, misconception = raises or ((), None)
@@ -252,7 +264,7 @@ class Log:
             self._break(RUNS, "it should raise nothing", f"it raised {said(error)}", misconception, evidence)
 
     def ask(self, question: str, function: Callable[[], Any]) -> Any:
-        """The answer of the learner's object to a question that is no operation; an error in it is told as such."""
+        """The answer of the learner's `function` to a question that is no operation; an error in it is told as such."""
         self.asking = question
         answer = function()
         self.asking = ""
@@ -268,7 +280,11 @@ class Log:
         other_error: str | None,
         **evidence: Any,
     ) -> None:
-        """Call the learner's code where it must raise ValueError; what it tells if it returns, or raises another."""
+        """Call the learner's `function` with `args` where it must raise ValueError.
+
+        `returned` and `other_error` are the misconceptions it tells if it returns, or raises another error; `evidence`
+        fills in their sentences.
+        """
         self.lines.append(line)
         self._count(name)
         try:
@@ -290,7 +306,7 @@ class Log:
         /,
         **evidence: Any,
     ) -> None:
-        """Property `name`: `what` is `expected`; `evidence` fills the misconception's sentence."""
+        """Property `name`: `what` was `got` and is `expected`; `evidence` fills the misconception's sentence."""
         self._count(name)
         if not equal(got, expected):
             self._break(name, f"{what} should be {show(expected)}", f"it is {show(got)}", misconception, evidence)
@@ -305,7 +321,10 @@ class Log:
         /,
         **evidence: Any,
     ) -> None:
-        """Property `name`, judged by the world itself and said in its words: what should be, and what is."""
+        """Property `name`, judged by the world itself and said in its words: what `should` be, `but` what is.
+
+        `evidence` fills the misconception's sentence.
+        """
         self._count(name)
         if not holds:
             self._break(name, should, but, misconception, evidence)
@@ -328,7 +347,7 @@ _NUMPY_BOOLS = {("numpy", "bool"), ("numpy", "bool_")}  # which are no ints, as 
 
 
 def equal(got: Any, expected: Any) -> bool:
-    """Equality that a learner's strange object cannot talk its way through or break out of."""
+    """Whether what was `got` equals what was `expected`, which no strange object can talk its way through or break."""
     if isinstance(expected, Enum):
         return got is expected
     try:
@@ -345,7 +364,7 @@ def equal(got: Any, expected: Any) -> bool:
 
 
 def is_count(got: Any, expected: int) -> bool:
-    """Whether it is that number and can count: not 3.0, which `range` does not take."""
+    """Whether what was `got` is the `expected` number and can count: not 3.0, which `range` does not take."""
     return not isinstance(got, float) and equal(got, expected)
 
 
@@ -359,7 +378,7 @@ def is_whole(value: Any) -> bool:
 
 
 def same_objects(given: Sequence[Any], wanted: Sequence[Any]) -> bool:
-    """Whether both hold the very same objects in the same order."""
+    """Whether what was `given` holds the very objects that are `wanted`, in the same order."""
     return len(given) == len(wanted) and all(map(operator.is_, given, wanted))
 
 

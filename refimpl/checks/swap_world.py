@@ -98,20 +98,20 @@ class SwapWorld(ManagerWorld):
 
 
 def seq_ids(group: SequenceGroup, *, unfinished: bool = True) -> list[int]:
-    """Of its unfinished sequences, or of all."""
+    """Of the unfinished sequences of a group, or of all."""
     return [seq.seq_id for seq in (group.get_unfinished_seqs() if unfinished else group.seqs)]
 
 
 def num_distinct(account: Account, group: SequenceGroup) -> int:
-    """Blocks that its unfinished sequences hold."""
+    """Blocks that the unfinished sequences of a group hold, by the account."""
     return len(account.distinct(seq_ids(group)))
 
 
 def num_required(account: Account, group: SequenceGroup) -> int:
-    """Blocks that it asks for when it comes back."""
+    """Blocks that a group asks for when it comes back, by the account."""
     return num_distinct(account, group) + num_swapped(group)
 
 
 def num_swapped(group: SequenceGroup) -> int:
-    """Its sequences that are swapped out."""
+    """Sequences of a group that are swapped out."""
     return group.num_seqs(SequenceStatus.SWAPPED)

@@ -67,7 +67,7 @@ class Theories:
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """A wrong way to do it: what comes out of a case, or the error that it ends in."""
+    """A wrong way to do it, by its `name`: what it `does` with a case is what comes out, or the error it ends in."""
 
     name: str
     does: Callable[[Any], Any]
@@ -81,7 +81,10 @@ class Thought:
 
 
 class TellingWorld(World):
-    """A function of the learner's, whose answers tell a thought where the setup of the history says so."""
+    """A function of the learner's, whose answers tell a thought where the setup of the history says so.
+
+    `setup` and `log` are as in `World`.
+    """
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
@@ -110,9 +113,10 @@ class ThoughtWorld(World):
         return [operation for operation in self.calls() if self.possible(operation)]
 
     def call(self, shows: Iterable[str], line: str, case: Any, *args: Any, **evidence: Any) -> Any:
-        """Call the learner's function where it must not raise. The caller adds what it did to `seen`.
+        """Call the learner's function with `args` where it must not raise, and return what it returns.
 
-        `shows` are the properties that this call is to show: after an error they do not hold.
+        The caller adds what it did to `seen`. `shows` are the properties that this call is to show: after an error they
+        do not hold. `line` is the call as the learner would type it; `evidence` fills in the thought's sentence.
         """
         self.log.note(line)
         self.log.hold(RUNS, True, "", "")
@@ -130,9 +134,10 @@ class ThoughtWorld(World):
             raise
 
     def refuse(self, name: str, line: str, *args: Any, returned: str, other_error: str, **evidence: Any) -> None:
-        """Call the learner's function where it must raise ValueError.
+        """Call the learner's function with `args` where it must raise ValueError, which is the property `name`.
 
-        What it does instead tells a thought only where all that the examples ask for is answered rightly.
+        `line`, `returned`, `other_error` and `evidence` are as for `Log.refuse`. What it does instead tells a thought
+        only where all that the examples ask for is answered rightly.
         """
         self.refusing = True
         try:

@@ -6,6 +6,7 @@ look up what they laid.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from numbers import Integral
 from typing import Any
@@ -57,9 +58,9 @@ class _TableWorld(FunctionWorld):
         for key, name in self.names.items():
             yield from self.questions(key, len(self.blocks[name]) * self.block_size)
 
+    @abstractmethod
     def questions(self, key: Any, room: int) -> Iterator[Operation]:
         """What may be asked about the table of this key, which has room for `room` tokens."""
-        raise NotImplementedError
 
     def possible(self, operation: Operation) -> bool:
         verb, key, *_ = operation
@@ -72,9 +73,9 @@ class _TableWorld(FunctionWorld):
         else:
             self.ask(self.names[key], *arguments)
 
+    @abstractmethod
     def ask(self, name: str, *question: Any) -> None:
         """Call the learner's function about this table and compare."""
-        raise NotImplementedError
 
     def _table(self, name: str, numbers: tuple[int, ...]) -> None:
         self.blocks[name] = tuple(PhysicalTokenBlock(Device.GPU, number, self.block_size) for number in numbers)

@@ -26,12 +26,12 @@ NONE_LEFT = "an empty evictor refuses with ValueError"
 
 @dataclass(slots=True, eq=False)
 class Content:
-    """One block's content in the account."""
+    """One block's content in the account, whether it is computed, and how many owners it has."""
 
     key: int | None  # None for an anonymous one
-    hashed: int
-    number: int = -1
-    stamp: int = -1
+    hashed: int  # tokens that its key covers
+    number: int = -1  # of the block that holds it
+    stamp: int = -1  # of its last use
     computed: bool = False
     owners: int = 0
     turn: int = 0  # of being freed

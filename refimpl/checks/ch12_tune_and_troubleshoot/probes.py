@@ -1,4 +1,7 @@
-"""The thought behind a wrong answer, found by asking the learner's code what no two thoughts answer alike."""
+"""The thought behind a wrong answer, found by asking the learner's code what no two thoughts answer alike.
+
+Probes are questions on the side; what they come to is compared and never counted.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def named(answers: Callable[[], list[Any]], theories: Iterable[tuple[str, list[A
 
 
 def alike(given: Any, wanted: Any) -> bool:
-    """Whether two answers are the same: dictionaries without their zeros, fractions to within rounding."""
+    """Whether the answer given is the one wanted: dictionaries without their zeros, fractions to within rounding."""
     if isinstance(wanted, list):
         return len(given) == len(wanted) and all(map(alike, given, wanted))
     if isinstance(wanted, dict):
