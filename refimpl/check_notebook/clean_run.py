@@ -80,23 +80,17 @@ class CleanRun:
         return len(self.results) == len(self.document.steps) and self.has_run.issuperset(self._cells())
 
     def _cells(self) -> list[int]:
-        """The cells to run: code, and no check."""
-        return [
-            i for i, c in enumerate(self.document.cells) if c.kind == "code" and c.source.strip() and not c.is_check
-        ]
+        """The cells to run: code, and no check, nor one that somebody wrote again without its mark."""
+        checks = {place.cell for place in self.places.values()}
+        return [i for i, cell in enumerate(self.document.cells) if cell.is_run and i not in checks]
 
     def _run(self, kernel: Kernel) -> None:
-        step_at = {self.places[step.exercise_id].index: step for step in self.document.steps}
         cells = set(self._cells())
         for index in range(len(self.document.cells)):
-            if index in step_at:
-                self.has_run.add(index)  # a check that somebody wrote again, without its mark
-                self._check(kernel, step_at[index])
-            elif index in cells and index not in self.fatal:
+            if index in cells and index not in self.fatal:
                 self._run_cell(kernel, index)
-        for step in self.document.steps:
-            if self.places[step.exercise_id].index is None:
-                self._check(kernel, step)
+            self._check_below(kernel, index)
+        self._check_below(kernel, None)
 
     def _run_cell(self, kernel: Kernel, index: int) -> None:
         name, is_new = upper(self.document.name(index)), index not in self.has_run
@@ -139,9 +133,12 @@ class CleanRun:
             return "Nobody answers `input()` when a notebook is graded: write the value into the cell."
         return "Mend it or delete it."
 
+    def _check_below(self, kernel: Kernel, index: int | None) -> None:
+        for step in self.document.steps:
+            if self.places[step.exercise_id].below == index and step.exercise_id not in self.results:
+                self._check(kernel, step)
+
     def _check(self, kernel: Kernel, step: Step) -> None:
-        if step.exercise_id in self.results:
-            return
         try:
             examined = kernel.examine(step)
         except KernelDied as death:
@@ -166,7 +163,7 @@ class CleanRun:
             if any(is_answer(step, name, self.document.cells[index]) for name in step.asks_for):
                 return nothing_found(step, "raised", f"{upper(self.document.name(index))}, your answer, {what}.")
         unknown = re.search(r"NameError: name '(\w+)' is not defined", result.message)
-        order = unknown and self.document.out_of_order(self.places[step.exercise_id].index, unknown[1])
+        order = unknown and self.document.out_of_order(self.places[step.exercise_id].cell, unknown[1])
         return dataclasses.replace(result, message=f"{result.message} {order}") if order else result
 
 

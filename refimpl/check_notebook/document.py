@@ -22,11 +22,14 @@ class Place:
     """Where a step is checked.
 
     Args:
-        index: of the cell, None for a check that is missing and comes after the last cell.
+        cell: the index of its check cell, None without one.
+        below: the index of the cell below which it is checked: its check cell, or its answer where the check stands
+            above that; None for a check that is missing, and comes after the last cell.
         faults: what is wrong with the check cell, a sentence each.
     """
 
-    index: int | None
+    cell: int | None
+    below: int | None
     faults: tuple[str, ...]
 
 
@@ -70,9 +73,14 @@ class Document:
         typed = [i for i, cell in enumerate(self.cells) if cell.kind == "code" and cell.source.strip() == source]
         found = marked or typed[-1:]
         if not found:
-            return Place(None, (f"Its check cell is missing: write `{source}` in a cell below your answer.",))
+            return Place(None, None, (f"Its check cell is missing: write `{source}` in a cell below your answer.",))
         index = found[-1]
-        return Place(index, tuple(self._faults(step, found, index)))
+        firsts = [answers[0] for name in step.asks_for if (answers := self.answers(step, name))]
+        return Place(index, max([index, *firsts]), tuple(self._faults(step, found, index)))
+
+    def answers(self, step: Step, name: str) -> list[int]:
+        """The cells that define `name`, which the step asks for."""
+        return [i for i, cell in enumerate(self.cells) if cell.kind == "code" and is_answer(step, name, cell)]
 
     def _faults(self, step: Step, found: Sequence[int], index: int) -> Iterator[str]:
         cell, source = self.cells[index], released_check(step)
@@ -84,11 +92,11 @@ class Document:
         if cell.source.strip() != source:
             yield f"Its check cell was changed, {self.name(index)}: put `{source}` back; that is what was checked here."
         for name in step.asks_for:
-            answers = [i for i, cell in enumerate(self.cells) if cell.kind == "code" and is_answer(step, name, cell)]
+            answers = self.answers(step, name)
             if answers and answers[0] > index:
                 yield (
                     f"Its check stands above the answer that it checks: move it below {self.name(answers[0])}, where "
-                    f"`{name}` is defined."
+                    f"`{name}` is defined. That is where it was checked here."
                 )
 
     def copies(self) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any
 from nbformat import NotebookNode, from_dict
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, new_raw_cell
 
-from refimpl.check_notebook.document import Document, is_answer
+from refimpl.check_notebook.document import Document
 from refimpl.check_notebook.report import CannotRun, StepReport
 from refimpl.grade.marks import Marks
 from refimpl.notebooks import KERNELSPEC, LANGUAGE_INFO, read
@@ -37,16 +37,17 @@ def marked(notebook: Path, released: Path, marks: Marks) -> NotebookNode:
         document = Document(released)
     steps = {step.result.exercise_id: step for step in marks.report.steps}
     cells, placed = [_remarks(marks)] if marks.remarks or marks.report.notes else [], set[str]()
-    check_at, above = _places(document)
+    places = {step.exercise_id: document.place(step) for step in document.steps}
+    in_place = {place.cell for place in places.values() if place.cell == place.below}
+    checks = {name: _check(originals[name], step) for name, step in steps.items()}
     for index, cell in enumerate(document.cells):
-        if index in check_at:
-            cells.append(_check(originals[check_at[index]], steps[check_at[index]]))
-        else:
+        if index not in in_place:
             is_first_answer = cell.is_answer and cell.grade_id in originals and cell.grade_id not in placed
             original = originals[cell.grade_id] if is_first_answer else None
             placed.add(cell.grade_id)
             cells.append(_KINDS.get(cell.kind, new_raw_cell)(cell.source, metadata=_kept(original)))
-        cells.extend(_check(originals[name], steps[name]) for name in above.get(index, ()))
+        cells.extend(checks[name] for name, place in places.items() if place.below == index)
+    cells.extend(checks[name] for name, place in places.items() if place.below is None)
     metadata = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO, "refimpl": {"marks": marks.fingerprint}}
     restored: NotebookNode = new_notebook(cells=cells, metadata=from_dict(metadata))
     return restored
@@ -61,31 +62,13 @@ def fingerprint_of(autograded: Path) -> str | None:
     return kept
 
 
-def _places(document: Document) -> tuple[dict[int, str], dict[int, list[str]]]:
-    """Cell -> the step that is checked in its place; and cell -> the steps whose lost checks come back below it."""
-    check_at, above = dict[int, str](), dict[int, list[str]]()
-    for step in document.steps:
-        index = document.place(step).index
-        if index is not None:
-            check_at[index] = step.exercise_id
-            continue
-        answers = [
-            i for i, cell in enumerate(document.cells) if any(is_answer(step, name, cell) for name in step.asks_for)
-        ]
-        above.setdefault(answers[-1] if answers else len(document.cells) - 1, []).append(step.exercise_id)
-    return check_at, above
-
-
 def _check(released: NotebookNode, step: StepReport) -> NotebookNode:
-    """The released check cell, and what was found as its output."""
+    """The released check cell, and what was found as its output; said once, for pages show panel and text alike."""
     result = step.result
     cell: NotebookNode = new_code_cell(released.source, metadata=_kept(released))
     faults = "".join(f"<p>{fault}</p>" for fault in _escaped(step.faults))
     page = {"text/plain": repr(result), "text/html": faults + result._repr_html_()}
-    cell.outputs = [
-        new_output("stream", name="stdout", text="\n".join([*step.faults, str(result)]) + "\n"),
-        new_output("execute_result", data=page, execution_count=None),
-    ]
+    cell.outputs = [new_output("execute_result", data=page, execution_count=None)]
     return cell
 
 

@@ -114,7 +114,7 @@ def test_a_released_notebook_has_no_fault(path: Path) -> None:
     assert list(document.copies()) == []
     assert document.strangers() == []
     for step in document.steps:
-        index = document.place(step).index
+        index = document.place(step).cell
         assert index is not None
         assert document.cells[index].source == released_check(step)
 
@@ -373,7 +373,7 @@ def test_without_jupyter_or_its_kernel_nothing_can_be_run(
 
 
 def test_a_kernel_that_lacks_the_package_cannot_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_module, "__name__", "not_installed_there")
+    monkeypatch.setattr(kernel_module.ready, "__module__", "not_installed_there")
     with (
         pytest.raises(
             CannotRun, match="cannot check anything: ModuleNotFoundError: No module named 'not_installed_there'"
