@@ -34,6 +34,27 @@ def append(manager, seq, token_id=99):
     return manager.append_slots(seq)
 
 
+def work(scheduler, group):
+    """A worker's part for a group that ran: a prompt becomes as many sequences as were asked for, and each of them has
+    a token of its own. Returns those that ran.
+    """
+    (parent, *_) = group.get_seqs(SequenceStatus.RUNNING)
+    for number in range(group.get_max_num_running_seqs() - group.num_unfinished_seqs()):
+        child = parent.fork(parent.seq_id + number + 1)
+        group.add(child)
+        scheduler.fork_seq(parent, child)
+    running = group.get_seqs(SequenceStatus.RUNNING)
+    for seq in running:
+        seq.append_token_id(1000 + seq.seq_id)
+    return running
+
+
+def finish(scheduler, seq):
+    """The sequence has all its tokens."""
+    seq.status = SequenceStatus.FINISHED_STOPPED
+    scheduler.free_seq(seq)
+
+
 def state(manager):
     """All that a refused call must leave as it was."""
     return (

@@ -14,7 +14,7 @@ from refimpl import (
     SequenceGroup,
     SequenceStatus,
 )
-from tests.core.helpers import assert_books_balance
+from tests.core.helpers import assert_books_balance, finish, work
 
 
 class Engine:
@@ -29,7 +29,7 @@ class Engine:
         limits = {"max_model_len": 64, "max_num_seqs": 16} | limits
         self.manager = BlockSpaceManager(4, num_gpu_blocks, num_cpu_blocks, watermark, caching)
         self.scheduler = Scheduler(SchedulerConfig(**limits), CacheConfig(), self.manager, log_decisions=log_decisions)
-        self.groups, self.lengths = {}, {}  # request_id -> group; seq_id -> output length at which it ends
+        self.groups, self.lengths = {}, {}  # request_id -> group; request_id -> output length at which it ends
         self.num_added = 0
         self.now = 0.0
         self.metadata = {}  # request_id -> what the worker was told in the last step
@@ -40,7 +40,7 @@ class Engine:
         seq = Sequence(10 * self.num_added, tokens, 4)
         group = SequenceGroup(request_id, [seq], SamplingParams(n=n), arrival_time=float(self.num_added))
         self.scheduler.add_seq_group(group)
-        self.groups[request_id], self.lengths[seq.seq_id] = group, output_len
+        self.groups[request_id], self.lengths[request_id] = group, output_len
         self.num_added += 1
         return group
 
@@ -49,26 +49,13 @@ class Engine:
         self.metadata = {m.request_id: m for m in metadata}
         self.now += 1.0
         for scheduled in outputs.scheduled_seq_groups:
-            self.run(scheduled.seq_group)
+            group = scheduled.seq_group
+            for seq in work(self.scheduler, group):
+                if seq.get_output_len() >= self.lengths[group.request_id]:
+                    finish(self.scheduler, seq)
         self.scheduler.free_finished_seq_groups()
         assert_books_balance(self.manager)
         return outputs
-
-    def run(self, group):
-        (parent, *_) = group.get_seqs(SequenceStatus.RUNNING)
-        for i in range(group.get_max_num_running_seqs() - group.num_unfinished_seqs()):
-            child = parent.fork(parent.seq_id + i + 1)
-            group.add(child)
-            self.scheduler.fork_seq(parent, child)
-            self.lengths[child.seq_id] = self.lengths[parent.seq_id]
-        for seq in group.get_seqs(SequenceStatus.RUNNING):
-            seq.append_token_id(1000 + seq.seq_id)
-            if seq.get_output_len() >= self.lengths[seq.seq_id]:
-                self.finish(seq)
-
-    def finish(self, seq):
-        seq.status = SequenceStatus.FINISHED_STOPPED
-        self.scheduler.free_seq(seq)
 
     def fill(self, num_free=0):
         """A stranger takes all free GPU blocks but `num_free`."""
@@ -382,7 +369,7 @@ def test_a_group_with_a_finished_branch_is_recomputed():
     engine.add("1", 7, output_len=4)
     group = engine.add("2", 7, output_len=8, n=2)
     engine.step()
-    engine.finish(group.seqs[0])
+    finish(engine.scheduler, group.seqs[0])
     assert ("recompute", "2") in actions(engine.steps(2)[-1])
     assert statuses(group) == [SequenceStatus.FINISHED_STOPPED, SequenceStatus.WAITING]
     all_outputs = engine.run_to_the_end()
@@ -407,7 +394,7 @@ def test_what_has_ended_neither_runs_nor_makes_room():
     engine = Engine(4)
     first, last = engine.add("1", 8), engine.add("2", 8)
     engine.scheduler.schedule(0.0)
-    engine.finish(last.seqs[0])
+    finish(engine.scheduler, last.seqs[0])
     first.seqs[0].append_token_id(7)
     engine.fill()
     outputs = engine.step()
@@ -509,7 +496,7 @@ def test_the_branches_that_are_left_are_swapped_and_count_a_token_each():
     engine.add("1", 8)
     group = engine.add("2", 7, output_len=4, n=3)
     engine.step()
-    engine.finish(group.seqs[0])
+    finish(engine.scheduler, group.seqs[0])
     engine.fill()
     assert engine.step().preempted == 1
     assert [seq.status.name for seq in group.seqs] == ["FINISHED_STOPPED", "SWAPPED", "SWAPPED"]
@@ -569,7 +556,6 @@ def test_a_swapped_group_waits_for_a_step_with_room_for_its_sequences():
     engine.empty()
     parent = engine.groups["1"].seqs[0]
     engine.groups["1"].add(child := parent.fork(1))
-    engine.lengths[1] = 99
     engine.scheduler.fork_seq(parent, child)
     assert actions(engine.step()) == [("wait", "2")]
     assert engine.manager.can_swap_in(group) is AllocStatus.OK
@@ -676,7 +662,7 @@ def test_abort_leaves_finished_siblings_as_they_ended():
     engine = Engine(8)
     group = engine.add("r", 7, n=2)
     engine.step()
-    engine.finish(group.seqs[0])
+    finish(engine.scheduler, group.seqs[0])
     engine.scheduler.abort_seq_group("r")
     assert statuses(group) == [SequenceStatus.FINISHED_STOPPED, SequenceStatus.FINISHED_ABORTED]
     assert engine.manager.get_num_free_gpu_blocks() == 8

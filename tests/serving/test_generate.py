@@ -217,10 +217,14 @@ def test_ctrl_c_ends_with_exit_code_130_and_without_a_word(tiny_folder):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="on Windows a pipe without a reader is another error")
-@pytest.mark.parametrize("command", ["generate", "checks"])
+@pytest.mark.parametrize("command", ["generate", "checks", "simulate"])
 def test_a_reader_that_has_gone_is_exit_code_141_and_no_word(tiny_folder, command):
     """As behind `| head`. The output of `checks` is short, and first written when the command has done its work."""
-    arguments = {"generate": ["two words", "--raw", "--model", str(tiny_folder)], "checks": []}[command]
+    arguments = {
+        "generate": ["two words", "--raw", "--model", str(tiny_folder)],
+        "checks": [],
+        "simulate": ["--requests", "3", "--disable-tqdm"],
+    }[command]
     reader, writer = os.pipe()
     os.close(reader)
     with start([command, *arguments], writer) as child:

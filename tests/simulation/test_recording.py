@@ -15,9 +15,9 @@ from refimpl import (
     SchedulerConfig,
     Sequence,
     SequenceGroup,
-    SequenceStatus,
 )
 from refimpl.simulation.recording import MemoryReader, Recorder
+from tests.core.helpers import finish, work
 
 BLOCK_SIZE = 4
 
@@ -45,14 +45,7 @@ class Run:
         _, outputs = self.scheduler.schedule(now)
         step = self.recorder.record(outputs, now)
         for entry in outputs.scheduled_seq_groups:
-            group = entry.seq_group
-            (parent, *_) = group.get_seqs(SequenceStatus.RUNNING)
-            for i in range(group.get_max_num_running_seqs() - group.num_unfinished_seqs()):
-                child = parent.fork(parent.seq_id + i + 1)
-                group.add(child)
-                self.scheduler.fork_seq(parent, child)
-            for seq in group.get_seqs(SequenceStatus.RUNNING):
-                seq.append_token_id(1000 + seq.seq_id)
+            work(self.scheduler, entry.seq_group)
         return step
 
     def steps_until(self, happened, most=40):
@@ -64,10 +57,9 @@ class Run:
         raise AssertionError(f"{happened} did not happen in {most} steps")
 
 
-def finish(run, group):
+def finish_all(run, group):
     for seq in group.get_unfinished_seqs():
-        seq.status = SequenceStatus.FINISHED_STOPPED
-        run.scheduler.free_seq(seq)
+        finish(run.scheduler, seq)
 
 
 def numbers(pool, name):
@@ -158,7 +150,7 @@ def test_a_swap_out_and_the_way_back_are_recorded_in_the_steps_where_they_happen
     assert "b" not in out.gpu.tables
     assert run.step().swapped_out == ()
 
-    finish(run, first)
+    finish_all(run, first)
     back = run.steps_until("swapped_in")
     assert back.swapped_in == ("b",)
     assert back.preempted == back.swapped == ()
@@ -211,7 +203,7 @@ def test_a_free_block_that_keeps_its_content_is_cached_until_it_is_taken():
     run = Run(num_gpu_blocks=4, caching=True)
     group = run.add("a", 9)
     full = numbers(run.step().gpu, "a")[:2]
-    finish(run, group)
+    finish_all(run, group)
     idle = run.step()
     assert idle.gpu.cached == tuple(full)
     assert idle.gpu.num_free == 4
@@ -225,7 +217,7 @@ def test_without_prefix_caching_no_free_block_is_cached():
     run = Run(num_gpu_blocks=4)
     group = run.add("a", 9)
     run.step()
-    finish(run, group)
+    finish_all(run, group)
     assert run.step().gpu.cached == ()
 
 

@@ -7,9 +7,9 @@ from refimpl import (
     SchedulerConfig,
     Sequence,
     SequenceGroup,
-    SequenceStatus,
 )
 from refimpl.simulation.recording import Recorder, Step
+from tests.core.helpers import finish, work
 
 
 def run(
@@ -32,19 +32,7 @@ def run(
         _, outputs = scheduler.schedule(now=number / 10)
         recorder.record(outputs, now=number / 10)
         for entry in outputs.scheduled_seq_groups:
-            make_tokens(scheduler, entry.seq_group, output_len)
+            for seq in work(scheduler, entry.seq_group):
+                if seq.get_output_len() == output_len:
+                    finish(scheduler, seq)
     return recorder.steps
-
-
-def make_tokens(scheduler: Scheduler, group: SequenceGroup, output_len: int) -> None:
-    """What a worker does: fork the prompt where several sequences are wanted, and a token for each."""
-    (parent, *_) = group.get_seqs(SequenceStatus.RUNNING)
-    for number in range(group.get_max_num_running_seqs() - group.num_unfinished_seqs()):
-        child = parent.fork(parent.seq_id + number + 1)
-        group.add(child)
-        scheduler.fork_seq(parent, child)
-    for seq in group.get_seqs(SequenceStatus.RUNNING):
-        seq.append_token_id(9000 + seq.seq_id)
-        if seq.get_output_len() == output_len:
-            seq.status = SequenceStatus.FINISHED_STOPPED
-            scheduler.free_seq(seq)
