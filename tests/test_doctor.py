@@ -355,7 +355,7 @@ NO_GPU = {**GPU, "gpu": None}
 )
 def test_the_path_that_attention_takes_is_said(report, monkeypatch, found, path):
     monkeypatch.setattr(parts, "probe", lambda *arguments: found)
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: found["gpu"] and f"/usr/bin/{name}")
     code, text = report("attention")
     ((status, _, line),) = rows(text)
     assert (code, status) == (0, "ok")

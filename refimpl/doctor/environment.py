@@ -36,7 +36,9 @@ def check_python(root: Path) -> list[Finding]:
     """Whether this Python is new enough for pyproject.toml."""
     found = ".".join(map(str, sys.version_info[:3]))
     project = root / "pyproject.toml"
-    bound = re.search(r'^requires-python = ">=([\d.]+)"', project.read_text("utf-8") if project.exists() else "", re.MULTILINE)
+    bound = re.search(
+        r'^requires-python = ">=([\d.]+)"', project.read_text("utf-8") if project.exists() else "", re.MULTILINE
+    )
     if bound is None:
         return [Finding("python", "ok", EVERY_CHAPTER, found)]
     text = f"{found}, {bound[1]} or newer is needed"
