@@ -54,7 +54,7 @@ def python() -> str:
 
 
 def install(root: Path, file: str = "requirements.txt") -> str:
-    """The command that installs a part of the lock of the checkout `root`."""
+    """The command that installs `file`, a part of the lock of the checkout `root`."""
     return f"{python()} -m pip install -r {quoted(Path(file) if Path.cwd() == root else root / file)}"
 
 
