@@ -1,5 +1,6 @@
-"""The graded checks: one module a chapter over one engine, and an account of what must hold that shares no code with
-the reference.
+"""The graded checks: a module or a folder for each chapter, over one engine.
+
+Beside the learner's code stands an account of what must hold, which shares no code with the reference.
 
 `check` is what a notebook calls; `steps` is the one place for the ids and points of the exercises.
 """
