@@ -190,12 +190,16 @@ def make_class(
 
 
 def expected_of(submissions: Sequence[Submission]) -> list[Expected]:
-    """What each must be given; where something is wrong, that takes seconds, and is computed in other processes."""
+    """What each must be given; where something is wrong, that takes seconds, and is computed in other processes.
+
+    They import the script that calls this, which must be one that does nothing when it is imported.
+    """
     known = [None if submission.wrong or submission.left_open else submission.expected() for submission in submissions]
     unknown = [submission for submission, found in zip(submissions, known, strict=True) if found is None]
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        computed = pool.map(Submission.expected, unknown)
-        return [next(computed) if found is None else found for found in known]
+    if unknown:
+        with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+            computed = iter(list(pool.map(Submission.expected, unknown)))
+    return [next(computed) if found is None else found for found in known]
 
 
 # Comparison.
