@@ -144,7 +144,12 @@ def _checks(args: argparse.Namespace) -> int:
 
     from refimpl.checks import steps
 
-    rows = [{"id": step.exercise_id, "points": step.points, "title": step.title} for step in steps().values()]
+    try:
+        known = steps().values()
+    except ModuleNotFoundError as error:
+        print(f"checks: {error}; `make lab` installs what the course needs", file=sys.stderr)
+        return 2
+    rows = [{"id": step.exercise_id, "points": step.points, "title": step.title} for step in known]
     if args.json:
         json.dump(rows, sys.stdout, indent=2)
         print()

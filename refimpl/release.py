@@ -137,7 +137,7 @@ def nbgrader_config(root: Path) -> Any:
     try:
         import nbgrader  # noqa: F401
     except ImportError as error:
-        raise CannotRelease("Releasing needs nbgrader, which is not installed: pip install nbgrader.") from error
+        raise CannotRelease("Releasing needs nbgrader, which is not installed: `make grader` installs it.") from error
     from traitlets.config.loader import Config, PyFileConfigLoader
 
     named = root / "nbgrader_config.py"

@@ -16,6 +16,7 @@ from refimpl.check_notebook.document import Document, defines, is_answer, upper
 from refimpl.check_notebook.kernel import Error, Kernel, KernelDied, clean_kernel
 from refimpl.check_notebook.report import Report, StepReport, nothing_found
 from refimpl.checks import CheckResult
+from refimpl.checks.engine import TIME_LIMIT
 from refimpl.checks.step import Step
 from refimpl.work import not_installed
 
@@ -32,6 +33,7 @@ class CleanRun:
     Args:
         document: the notebook.
         timeout: seconds for one cell.
+        check_timeout: seconds for one check.
         kernel: makes a kernel that works in a folder.
         tell: is given each check's result as soon as it is known.
     """
@@ -40,10 +42,12 @@ class CleanRun:
         self,
         document: Document,
         timeout: float,
+        check_timeout: float = TIME_LIMIT,
         kernel: Callable[[Path, str], AbstractContextManager[Kernel]] = clean_kernel,
         tell: Callable[[CheckResult], None] = lambda result: None,
     ) -> None:
-        self.document, self.timeout, self.kernel, self.tell = document, timeout, kernel, tell
+        self.document, self.timeout, self.check_timeout = document, timeout, check_timeout
+        self.kernel, self.tell = kernel, tell
         self.places = {step.exercise_id: document.place(step) for step in document.steps}
         self.results: dict[str, CheckResult] = {}
         self.faults: list[str] = list(document.copies())
@@ -140,7 +144,7 @@ class CleanRun:
 
     def _check(self, kernel: Kernel, step: Step) -> None:
         try:
-            examined = kernel.examine(step)
+            examined = kernel.examine(step, self.check_timeout)
         except KernelDied as death:
             self._found(nothing_found(step, "raised", f"During the check your code {death}."))
             raise _NewKernel from death

@@ -119,9 +119,10 @@ class Kernel:
         text: str = ast.literal_eval(answer["data"]["text/plain"])
         return text
 
-    def examine(self, step: Step) -> Examined:
-        """Check what the cells have defined so far; raises what `ask` raises."""
-        found = json.loads(self.ask(examined, step.exercise_id))
+    def examine(self, step: Step, time_limit: float) -> Examined:
+        """Check what the cells have defined so far, within so many seconds; raises what `ask` raises."""
+        checks = 1 + len(step.after)  # on whose answers the step stands
+        found = json.loads(self.ask(examined, step.exercise_id, time_limit, limit=START_TIMEOUT + checks * time_limit))
         result = found["result"] and CheckResult(**{**found["result"], "trace": tuple(found["result"]["trace"])})
         return Examined(result, tuple(found["put_back"]), found["still_runs"])
 
@@ -203,14 +204,14 @@ def last_error() -> str:
     return json.dumps({"text": text, "line": one_line(line or ""), "name": name})
 
 
-def examined(exercise_id: str) -> str:
+def examined(exercise_id: str, time_limit: float) -> str:
     """In the kernel: what there is to say of a step, as JSON; see `Examined`."""
     from IPython.core.getipython import get_ipython
 
     put_back = [name for seal in _seals for name in seal.mend()]
     step, names = find(exercise_id), get_ipython().user_ns  # type: ignore[union-attr]
     try:
-        result = examine(step, names[step.subject]) if step.subject in names else None
+        result = examine(step, names[step.subject], time_limit) if step.subject in names else None
     except ModuleNotFoundError as error:
         result = nothing_found(step, "not attempted", not_installed(str(error.name)))
     still_runs = any(thread.name == THREAD for thread in threading.enumerate())

@@ -289,6 +289,8 @@ class _ShareWorld(World):
             misconception, but = "blocks-copied", "it holds new objects"
         elif not same and same_objects(new_table, wanted[:-1]):
             misconception = "last-block-left-out"
+        elif not same and same_objects(new_table, wanted[::-1]):
+            misconception = "turned-round"
         self.log.hold(
             SAME_BLOCKS,
             same,
@@ -442,6 +444,8 @@ STEPS = (
             "counted on a copy is one that nobody else sees.",
             "last-block-left-out": "All of a table is shared, the block that may be partly full as well: yours leaves "
             "out the last one, block {last}.",
+            "turned-round": "The order of a block table is the order of the text: the new one has to hold the blocks "
+            "{numbers} from front to back.",
             "sharing-not-counted": "Every table that holds a block counts: block {block} stands in {owners} tables "
             "now, and its `ref_count` is still {got}.",
             "two-is-not-the-number-of-owners": "A table can be shared more than once, so raise the count that is "

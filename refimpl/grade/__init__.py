@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         int: 0 when every submission was marked to its end, 1 when somebody has to look at one, 2 when nothing was done.
     """
     try:
-        limits = Limits(args.seconds, args.cell_seconds, args.memory * MIB)
+        limits = Limits(seconds=args.seconds, cell_seconds=args.cell_seconds, memory=args.memory * MIB)
         workers = os.cpu_count() or 1 if args.workers is None else args.workers
         grading = Grading(args.course, limits, uses_gradebook=not args.no_gradebook)
         return grading.grade(args.folders, args.scheduler, workers, args.again, args.json)

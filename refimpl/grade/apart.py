@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import subprocess
 import tempfile
 import threading
@@ -86,7 +87,7 @@ def mark_apart(notebook: bytes, name: str, limits: Limits, refused: Sequence[str
 
 def _answer(command: list[str], request: str, folder: str, limits: Limits) -> tuple[list[dict[str, Any]], str]:
     """The lines that the process says, and why there may be no more of them."""
-    said, mark = bytearray(), f"submission {uuid.uuid4()}"
+    said, mark = bytearray(), f"{os.getpid()} {uuid.uuid4()}"
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

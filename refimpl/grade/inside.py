@@ -29,7 +29,7 @@ def main() -> None:
     keep(limits)
     watch = Watch(limits, request["refused"])
     try:
-        run = CleanRun(Document(Path(request["path"])), limits.cell_seconds, watch.kernel, tell=_tell)
+        run = CleanRun(Document(Path(request["path"])), limits.cell_seconds, limits.check_seconds, watch.kernel, _tell)
         report = run.report()
         _say({"report": report.as_json(), "memory": watch.peak})
     except CannotRun as error:

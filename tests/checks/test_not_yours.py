@@ -22,4 +22,3 @@ def test_a_copy_of_refimpls_method_is_not_yours() -> None:
 
     result = examine(find("03-free"), UncachedBlockAllocator)
     assert (result.outcome, result.points) == ("not yours", 0.0)
-

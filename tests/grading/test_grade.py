@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -32,7 +33,7 @@ from refimpl.grade.submissions import Submission, submissions
 ROOT = Path(__file__).parents[2]
 CHAPTER = "03_uncached_allocator"
 BROKEN = "def free(self, block:"
-QUICK = Limits(cell_seconds=5.0)
+QUICK = Limits(cell_seconds=5.0, check_seconds=10.0)
 HAS_BUBBLEWRAP = walls.bubblewrap() is not None
 needs_bubblewrap = pytest.mark.skipif(not HAS_BUBBLEWRAP, reason="bubblewrap is not installed, or does not work here")
 
@@ -83,11 +84,11 @@ def differences(case: Planted, marks: Marks, **said: str) -> list[str]:
 
 
 def left_behind() -> list[str]:
-    """Processes of submissions that still run."""
+    """Processes of submissions, marked by this process, that still run."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get("REFIMPL_GRADE") and process.status() != psutil.STATUS_ZOMBIE:
+            if process.environ().get("REFIMPL_GRADE", "").startswith(f"{os.getpid()} "):
                 found.append(f"{process.pid} {process.cmdline()}")
     return found
 
@@ -114,6 +115,9 @@ def test_without_bubblewrap_python_itself_and_the_limits_do_what_they_can(
     case: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(walls, "bubblewrap", lambda: None)
+    alone = tmp_path / "in" / "a" / "deep" / "folder"  # what else lies in the system's own is not refused
+    alone.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(alone))
     with handed_in(case, tmp_path / "class") as submission:
         found = mark_apart(submission.notebook, submission.file, QUICK, [str(tmp_path / "class")])
     marks = marks_of(submission.student, submission.assignment, "", found, QUICK)
@@ -197,7 +201,6 @@ def test_a_run_that_is_killed_goes_on_where_it_was(course: Path, tmp_path: Path)
     assert f"{len(names) - len(done)} marked now" in said
     assert {path: path.stat().st_mtime_ns for path in done} == done, "nothing is marked twice"
     assert totals(course) == gradebook(course) == {name: 10.0 if name in names[:3] else 6.0 for name in names}
-    assert left_behind() == []
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
@@ -216,9 +219,16 @@ def test_the_workers_may_be_somebody_elses(
         address = client.scheduler.address
         assert grade(course, folder, "--scheduler", address, "--no-gradebook") == 0
         assert totals(course) == {"bob": 10.0}
-        monkeypatch.setattr(cluster_module, "package", lambda: "other")
+        client.run(has_other_checks)
         assert grade(course, folder, "--scheduler", address, "--no-gradebook", "--again") == 2
         assert "1 of 1 workers have another version of refimpl" in capsys.readouterr().err
+
+
+def has_other_checks() -> None:
+    """On a worker."""
+    from refimpl.grade import marks
+
+    setattr(marks, "package", lambda: "other")  # noqa: B010
 
 
 @pytest.mark.parametrize(
@@ -229,7 +239,6 @@ def test_the_workers_may_be_somebody_elses(
         (["--memory", "-1"], "memory is -1.04858e+06, and has to be more than 0"),
         (["--course", "/nowhere"], "/nowhere/exercises holds no exercise: name the checkout with --course"),
         (["--scheduler", "tcp://127.0.0.1:1"], "no scheduler answers at tcp://127.0.0.1:1"),
-        (["nowhere"], "there is no folder nowhere"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_leaves_nothing(
@@ -245,6 +254,11 @@ def test_what_cannot_be_done_is_said_and_leaves_nothing(
     assert grade(course, tmp_path / "class", "--no-gradebook", *flags) == 2
     assert said in capsys.readouterr().err
     assert not (course / "marks").exists()
+
+
+def test_a_folder_that_is_not_there_is_said(course: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert grade(course, Path("nowhere"), "--no-gradebook") == 2
+    assert "grade: there is no folder nowhere" in capsys.readouterr().err
 
 
 # What a machine without a fault does not show

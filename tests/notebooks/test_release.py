@@ -282,7 +282,7 @@ def test_without_nbgrader_one_sentence_says_what_to_install(
     for name in ("refimpl.release", "refimpl.notebooks"):
         monkeypatch.delitem(sys.modules, name)
     assert importlib.import_module("refimpl.release").main(root=root) == 2
-    assert "pip install nbgrader" in capsys.readouterr().err
+    assert "`make grader` installs it" in capsys.readouterr().err
     assert not (root / "exercises").exists()
 
 
