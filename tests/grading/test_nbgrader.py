@@ -40,7 +40,7 @@ LOUD = f"""
 import os, sys, warnings
 os.write(2, b"a library says something\\n")
 warnings.warn("a warning")
-get_ipython().events.register("post_run_cell", lambda result: print("and again", file=sys.stderr))
+get_ipython().events.register("pre_run_cell", lambda info: print("and again", file=sys.stderr))
 for number in range(200_000):
     print("line", number)
 {FREE}
@@ -48,7 +48,7 @@ for number in range(200_000):
 
 
 def right_and_loud() -> HandedIn:
-    """Writes to stderr in each way there is, in its cell and below every other one, and prints 200,000 lines."""
+    """Writes to stderr in its cell, and in each that follows before its result; prints 200,000 lines."""
     notebook = HandedIn("03")
     notebook.write("03-free-answer", LOUD)
     return notebook
