@@ -24,7 +24,7 @@ class Place:
     Args:
         cell: the index of its check cell, None without one.
         below: the index of the cell below which it is checked: its check cell, or its answer where the check stands
-            above that; None for a check that is missing, and comes after the last cell.
+            above that or is missing; None where the answer is missing, too, and it comes after the last cell.
         faults: what is wrong with the check cell, a sentence each.
     """
 
@@ -72,10 +72,11 @@ class Document:
         marked = [i for i, cell in enumerate(self.cells) if cell.is_check and cell.grade_id == step.exercise_id]
         typed = [i for i, cell in enumerate(self.cells) if cell.kind == "code" and cell.source.strip() == source]
         found = marked or typed[-1:]
-        if not found:
-            return Place(None, None, (f"Its check cell is missing: write `{source}` in a cell below your answer.",))
-        index = found[-1]
         firsts = [answers[0] for name in step.asks_for if (answers := self.answers(step, name))]
+        if not found:
+            fault = f"Its check cell is missing: write `{source}` in a cell below your answer."
+            return Place(None, max(firsts, default=None), (fault,))
+        index = found[-1]
         return Place(index, max([index, *firsts]), tuple(self._faults(step, found, index)))
 
     def answers(self, step: Step, name: str) -> list[int]:

@@ -120,7 +120,7 @@ class Kernel:
         return text
 
     def examine(self, step: Step, time_limit: float) -> Examined:
-        """Check what the cells have defined so far, within so many seconds; raises what `ask` raises."""
+        """Check a `step` on what the cells have defined so far, in `time_limit` seconds; raises what `ask` raises."""
         checks = 1 + len(step.after)  # on whose answers the step stands
         found = json.loads(self.ask(examined, step.exercise_id, time_limit, limit=START_TIMEOUT + checks * time_limit))
         result = found["result"] and CheckResult(**{**found["result"], "trace": tuple(found["result"]["trace"])})

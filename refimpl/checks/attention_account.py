@@ -11,18 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from refimpl.checks.attention_layouts import LAYOUTS
+
 NAN, INFINITY = math.nan, math.inf
 TOLERANCE = 1e-3  # of a number, or of 1 where it is smaller: many times what float32 loses in any order of adding up
-
-ORDERS = {  # layout of two caches -> their axes in memory: cache, block, offset, head, element
-    "tokens first": "2NBHD",
-    "heads first": "2NHBD",
-    "interleaved": "N2BHD",
-    "transposed": "2NHDB",
-}
-LAYOUTS = tuple(ORDERS)
-
-NOT_A_BLOCK = 999_999  # behind the last block of a table
 
 ROW_SIZES = ("num_kv_heads", "group", "head_dim")
 

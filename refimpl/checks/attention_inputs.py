@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from refimpl.checks.attention_account import NOT_A_BLOCK, ORDERS
+from refimpl.checks.attention_layouts import NOT_A_BLOCK, ORDERS
 from refimpl.checks.memory_order import laid_out
 
 SPARE_BLOCKS = 2

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from refimpl.checks.attention_account import INFINITY, LAYOUTS, NAN, Paged, State, Tokens, exp, finite, merged, same
+from refimpl.checks.attention_account import INFINITY, NAN, Paged, State, Tokens, exp, finite, merged, same
+from refimpl.checks.attention_layouts import LAYOUTS
 
 Thought = tuple[str, Callable[[], bool]]  # a misconception, and whether the answer is what it gives
 

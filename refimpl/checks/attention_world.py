@@ -12,7 +12,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from refimpl.checks.attention_account import LAYOUTS, NAN, NOT_A_BLOCK, Paged, Tokens, exp, finite, rounded, same
+from refimpl.checks.attention_account import NAN, Paged, Tokens, exp, finite, rounded, same
+from refimpl.checks.attention_layouts import LAYOUTS, NOT_A_BLOCK
 from refimpl.checks.attention_thoughts import Thought, recognised
 from refimpl.checks.step import History, Log, Operation, Setup, counted, show
 from refimpl.checks.thoughts import TELLING, TellingWorld

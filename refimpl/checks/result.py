@@ -11,14 +11,16 @@ from typing import Literal
 
 Outcome = Literal["not attempted", "raised", "timed out", "misconception", "wrong", "not yours", "passed"]
 
-_LOOK = {  # outcome -> sign, heading, JupyterLab's colour for the edge
-    "passed": ("✔", "Passed", "--jp-success-color1"),
-    "misconception": ("✘", "Not yet", "--jp-error-color1"),
-    "wrong": ("✘", "Not yet", "--jp-error-color1"),
-    "raised": ("✘", "Your code raised an error", "--jp-error-color1"),
-    "timed out": ("✘", "Timed out", "--jp-error-color1"),
-    "not yours": ("✘", "Not your own code", "--jp-error-color1"),
-    "not attempted": ("○", "Not attempted yet", "--jp-border-color1"),
+_GOOD = "var(--jp-success-color1, #2e7d32)"  # JupyterLab's colour, and the one where there is no JupyterLab
+_BAD = "var(--jp-error-color1, #c62828)"
+_LOOK = {  # outcome -> sign, heading, colour of the edge
+    "passed": ("✔", "Passed", _GOOD),
+    "misconception": ("✘", "Not yet", _BAD),
+    "wrong": ("✘", "Not yet", _BAD),
+    "raised": ("✘", "Your code raised an error", _BAD),
+    "timed out": ("✘", "Timed out", _BAD),
+    "not yours": ("✘", "Not your own code", _BAD),
+    "not attempted": ("○", "Not attempted yet", "var(--jp-border-color1, #757575)"),
 }
 
 
@@ -80,7 +82,7 @@ class CheckResult:
         parts = [
             f'<div class="refimpl-check" data-exercise="{html.escape(self.exercise_id)}" '
             f'data-outcome="{self.outcome}" role="status" style="border: 1px solid '
-            f"var(--jp-border-color2, #bdbdbd); border-left: 6px solid var({edge}, #757575); padding: 0.6em 1em; "
+            f"var(--jp-border-color2, #bdbdbd); border-left: 6px solid {edge}; padding: 0.6em 1em; "
             f"color: var(--jp-ui-font-color1, #212121); background: var(--jp-layout-color1, #ffffff); "
             f'font-family: var(--jp-content-font-family, sans-serif); max-width: 52em">',
             f"<div><strong>{sign} {heading}</strong> · {html.escape(self.exercise_id)}, {html.escape(self.title)} "

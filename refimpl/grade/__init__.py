@@ -19,7 +19,7 @@ from pathlib import Path
 from refimpl.checks.step import counted
 from refimpl.grade.apart import Found, mark_apart
 from refimpl.grade.limits import MIB, Limits
-from refimpl.grade.marks import Marks, Store, fingerprint, marks_of, table, write_csv
+from refimpl.grade.marks import CannotEnter, Marks, Store, fingerprint, marks_of, table, write_csv
 from refimpl.grade.submissions import NothingToGrade, Submission, submissions
 from refimpl.release import CannotRelease
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         workers = os.cpu_count() or 1 if args.workers is None else args.workers
         grading = Grading(args.course, limits, uses_gradebook=not args.no_gradebook)
         return grading.grade(args.folders, args.scheduler, workers, args.again, args.json)
-    except (NothingToGrade, CannotRelease, ValueError) as error:
+    except (NothingToGrade, CannotRelease, CannotEnter, ValueError) as error:
         print(f"grade: {error}", file=sys.stderr)
     except ModuleNotFoundError as error:
         print(f"grade: {error}; `make grader` installs what grading needs", file=sys.stderr)
@@ -180,8 +180,6 @@ class Grading:
     def _enter(self, submission: Submission, marks: Marks) -> None:
         if self._course is None:
             return
-        from refimpl.grade.gradebook import CannotEnter
-
         try:
             self._course.enter(submission, marks)
         except CannotEnter as error:

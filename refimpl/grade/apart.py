@@ -72,13 +72,15 @@ def mark_apart(notebook: bytes, name: str, limits: Limits, refused: Sequence[str
         lines, why = _answer(command, json.dumps(request), folder, limits)
         if why.startswith(BROUGHT_DOWN):  # by the notebook, or by a machine that was short of memory just then
             lines, why = _answer(command, json.dumps(request), folder, limits)
-    last = lines[-1] if lines else {}
+    if not lines:
+        raise CannotMark(f"the process that marks does not start: {why}")
+    last = lines[-1]
     if "cannot" in last:
         raise CannotMark(last["cannot"])
     return Found(
         report=last.get("report"),
         results=[line["result"] for line in lines if "result" in line],
-        problem="" if "report" in last else why,
+        problem=why,
         seconds=time.monotonic() - began,
         memory=last.get("memory", 0),
         walls=walls.in_force(),
@@ -86,7 +88,7 @@ def mark_apart(notebook: bytes, name: str, limits: Limits, refused: Sequence[str
 
 
 def _answer(command: list[str], request: str, folder: str, limits: Limits) -> tuple[list[dict[str, Any]], str]:
-    """The lines that the process says, and why there may be no more of them."""
+    """The lines that the process says, and why there are no more of them: empty when it came to its end."""
     said, mark = bytearray(), f"{os.getpid()} {uuid.uuid4()}"
     with subprocess.Popen(
         command,
@@ -94,7 +96,7 @@ def _answer(command: list[str], request: str, folder: str, limits: Limits) -> tu
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=folder,
-        env={**walls.environment(), "REFIMPL_GRADE": mark},
+        env={**walls.environment("/tmp" if walls.bubblewrap() else folder), "REFIMPL_GRADE": mark},
         start_new_session=True,
     ) as process:
         assert process.stdin is not None
@@ -118,11 +120,13 @@ def _answer(command: list[str], request: str, folder: str, limits: Limits) -> tu
                 watch.kill_all_marked(mark)
             for reader in readers:
                 reader.join()
+    lines = list(_parsed(said))
     if len(said) > limits.output:
-        why = f"more than {limits.output // MIB} MiB were said of the notebook"
-    elif why and complaints:
-        why = f"{why} ({complaints.decode(errors='replace').strip().splitlines()[-1]})"
-    return list(_parsed(said)), why
+        return lines, f"more than {limits.output // MIB} MiB were said of the notebook"
+    if lines and ("report" in lines[-1] or "cannot" in lines[-1]):
+        return lines, ""
+    last_words = complaints.decode(errors="replace").strip().splitlines()[-1:]
+    return lines, why + "".join(f" ({words})" for words in last_words)
 
 
 def _end_of(process: subprocess.Popen[bytes], limits: Limits) -> str:

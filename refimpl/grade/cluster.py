@@ -40,7 +40,7 @@ def cluster(address: str | None, workers: int) -> Iterator[Client]:
                 n_workers=workers,
                 threads_per_worker=1,
                 memory_limit=0,
-                dashboard_address=None,
+                dashboard_address=":0",
                 silence_logs=logging.CRITICAL,
             )
             client = stack.enter_context(Client(stack.enter_context(here)))

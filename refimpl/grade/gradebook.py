@@ -22,13 +22,15 @@ from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import AssignLatePenalties, CheckCellMetadata, SaveAutoGrades
+from sqlalchemy.exc import SQLAlchemyError
 
 from refimpl.checks.catalogue import chapter_steps
-from refimpl.grade.marks import Marks
+from refimpl.grade.marks import CannotEnter, Marks
 from refimpl.grade.restore import fingerprint_of, marked
 from refimpl.grade.submissions import Submission
 from refimpl.release import RELEASE, SOURCE, nbgrader_config
 
+REFUSALS = (NbGraderException, MissingEntry, SQLAlchemyError, OSError)  # the last two: somebody else uses the gradebook
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
 _log.propagate = False
@@ -95,6 +97,9 @@ class Course:
         if not (submitted.exists() and submitted.samefile(submission.path)):
             submitted.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(submission.path, submitted)
+            when = submission.path.with_name("timestamp.txt")  # from which nbgrader tells what was late
+            if when.is_file():
+                shutil.copyfile(when, submitted.with_name(when.name))
         course = self._directory(assignment_id=assignment, student_id=student, notebook_id=assignment)
         autograde = _Marked(coursedir=course, config=self.config, log=_log)
         autograde.autograde_preprocessors = [SaveAutoGrades, AssignLatePenalties, CheckCellMetadata]
@@ -108,12 +113,14 @@ class Course:
 
     def _points(self, assignment: str) -> dict[str, float]:
         """Exercise id -> points, as the gradebook has them."""
-        with Gradebook(self._directory().db_url) as gradebook:
-            try:
+        try:
+            with Gradebook(self._directory().db_url) as gradebook:
                 notebooks = gradebook.find_assignment(assignment).notebooks
-            except MissingEntry:
-                return {}
-            return {cell.name: cell.max_score for notebook in notebooks for cell in notebook.grade_cells}
+                return {cell.name: cell.max_score for notebook in notebooks for cell in notebook.grade_cells}
+        except MissingEntry:
+            return {}
+        except REFUSALS as error:
+            raise CannotEnter(f"the gradebook cannot be read: {type(error).__name__}: {error}") from error
 
     def _directory(self, **names: str) -> Any:
         return CourseDirectory(config=self.config, log=_log, **names)
@@ -124,11 +131,7 @@ class Course:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # SQLAlchemy's, about how nbgrader uses it
                 converter.start()
-        except (NbGraderException, OSError) as error:
-            raise CannotEnter(f"{name}: nbgrader did not take it: {error}") from error
+        except REFUSALS as error:
+            raise CannotEnter(f"{name}: nbgrader did not take it: {type(error).__name__}: {error}") from error
         finally:
             os.chdir(here)
-
-
-class CannotEnter(Exception):
-    """nbgrader refused; the text says what and why."""

@@ -25,6 +25,7 @@ from refimpl.grade.watch import Watch
 def main() -> None:
     """Answer the request on stdin."""
     request = json.load(sys.stdin)
+    _say({"begins": request["path"]})
     limits = Limits(**request["limits"])
     keep(limits)
     watch = Watch(limits, request["refused"])

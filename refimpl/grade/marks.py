@@ -26,6 +26,10 @@ from refimpl.work import chapter_steps
 COLUMNS = ("student", "chapter", "step", "outcome", "points", "max_points", "says")
 
 
+class CannotEnter(Exception):
+    """The gradebook did not take marks; the text says whose and why."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Marks:
     """The marks of one student in one chapter.
@@ -82,9 +86,9 @@ def marks_of(student: str, assignment: str, fingerprint: str, found: Found, limi
         report = _report(found.report)
     else:
         known = {result["exercise_id"]: _result(result) for result in found.results}
-        why = f"It was not checked: {found.problem}."
+        outcome, why = "raised" if found.walls else "not attempted", f"It was not checked: {found.problem}."
         steps = [
-            known.get(step.exercise_id) or nothing_found(step, "raised", why) for step in chapter_steps(assignment[:2])
+            known.get(step.exercise_id) or nothing_found(step, outcome, why) for step in chapter_steps(assignment[:2])
         ]
         report = Report(assignment, tuple(StepReport(result, ()) for result in steps), (), ())
     seconds = round(found.seconds, 1)

@@ -49,6 +49,8 @@ def marked(notebook: Path, released: Path, marks: Marks) -> NotebookNode:
         cells.extend(checks[name] for name, place in places.items() if place.below == index)
     cells.extend(checks[name] for name, place in places.items() if place.below is None)
     metadata = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO, "refimpl": {"marks": marks.fingerprint}}
+    for number, written in enumerate(cells):
+        written["id"] = f"cell-{number}"  # the same each time that a submission is marked
     restored: NotebookNode = new_notebook(cells=cells, metadata=from_dict(metadata))
     return restored
 

@@ -30,8 +30,8 @@ def bubblewrap() -> str | None:
     program = shutil.which("bwrap")
     if program is None or sys.platform != "linux":
         return None
-    probe = [*_walled(program, Limits().file_size), sys.executable, "-c", "import refimpl"]
-    works = subprocess.run(probe, capture_output=True, env=environment())
+    look = ["--chdir", str(ROOM), sys.executable, "-c", "import refimpl.grade.inside"]
+    works = subprocess.run([*_walled(program, Limits().file_size), *look], capture_output=True, env=environment("/tmp"))
     return program if works.returncode == 0 else None
 
 
@@ -75,7 +75,12 @@ def _walled(program: str, file_size: int) -> list[str]:
 def _python() -> list[str]:
     """The folders that Python itself needs: its own, the environment's, and refimpl."""
     bases = {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")}
-    return [*sorted(bases), str(Path(refimpl.__file__).resolve().parent)]
+    return [*sorted(bases), str(_package())]
+
+
+def _package() -> Path:
+    """refimpl, which need not be the one that is installed."""
+    return Path(refimpl.__file__).resolve().parent
 
 
 def _outermost(paths: Iterable[str]) -> list[str]:
@@ -87,11 +92,12 @@ def _outermost(paths: Iterable[str]) -> list[str]:
     return kept
 
 
-def environment() -> dict[str, str]:
-    """What a submission is told of its surroundings: nothing of the grader's."""
+def environment(folder: str) -> dict[str, str]:
+    """What a submission is told of its surroundings: nothing of the grader's. What it leaves lies in `folder`."""
     own = {name: os.environ[name] for name in ("PATH", "LANG", "SYSTEMROOT") if name in os.environ}
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return {**own, **one_thread, "HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+    python = {"PYTHONPATH": str(_package().parent), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+    return {**own, **one_thread, **python, "HOME": folder, "TMPDIR": folder}
 
 
 def refuse(folders: Sequence[str]) -> str:

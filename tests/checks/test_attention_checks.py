@@ -11,8 +11,9 @@ import torch
 from learners import chapter
 
 from refimpl.checks import attention_account, steps
-from refimpl.checks.attention_account import LAYOUTS, NAN, Paged, State, Tokens, merged, same
+from refimpl.checks.attention_account import NAN, Paged, State, Tokens, merged, same
 from refimpl.checks.attention_inputs import SCORES, SPARE_BLOCKS, in_a_row, in_blocks, numbered_cache
+from refimpl.checks.attention_layouts import LAYOUTS
 from refimpl.checks.engine import examine
 from refimpl.device.plain_attention import attend
 

@@ -283,17 +283,32 @@ def test_a_notebook_that_takes_too_long_is_cut_off_and_tried_again_when_it_may_t
     assert left_behind() == []
 
 
-def test_a_machine_that_cannot_mark_gives_no_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("process", "said"),
+    [
+        ("import json; print(json.dumps({'cannot': 'no Python kernel starts'}))", "no Python kernel starts"),
+        ("raise SystemExit('no space left')", "the process that marks does not start: .*no space left"),
+    ],
+)
+def test_a_machine_that_cannot_mark_gives_no_marks(
+    process: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a learner who is not to blame for it, there is nothing to keep."""
     hand_in(tmp_path, ["bob"])
     (submission,) = submissions([tmp_path], [CHAPTER], QUICK)
-    monkeypatch.setattr(walls, "environment", lambda: {**os.environ, "JUPYTER_PATH": "/", "JUPYTER_NO_CONFIG": "1"})
-    monkeypatch.setattr(walls, "bubblewrap", lambda: None)
-    monkeypatch.setattr(walls, "command", lambda folder, name, limits: ([sys.executable, "-c", CANNOT], name))
+    monkeypatch.setattr(walls, "command", lambda folder, name, limits: ([sys.executable, "-c", process], name))
     grading = Grading(ROOT, QUICK, uses_gradebook=False, kept_in=tmp_path / "marks")
-    with pytest.raises(CannotMark, match="no Python kernel starts"):
+    with pytest.raises(CannotMark, match=said):
         grading.marks_of(submission)
     assert not grading.is_done(submission)
 
 
-CANNOT = "import json; print(json.dumps({'cannot': 'no Python kernel starts'}))"
+def test_a_checkout_that_is_not_installed_marks_by_its_own_checks(course: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "refimpl", course / "refimpl", ignore=shutil.ignore_patterns("__pycache__"))
+    chapter = course / "refimpl" / "checks" / "ch03_uncached_allocator.py"
+    chapter.write_text(chapter.read_text("utf-8").replace("03-share", "03-own"), "utf-8")
+    hand_in(tmp_path / "class", ["bob"])
+    command = [sys.executable, "-m", "refimpl", "grade", str(tmp_path / "class"), "--no-gradebook", "--workers", "1"]
+    done = subprocess.run(command, cwd=course, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {row["step"] for row in table(course)} >= {"03-free", "03-own"}

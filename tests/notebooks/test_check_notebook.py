@@ -592,20 +592,22 @@ def test_an_answer_that_takes_the_kernel_down_in_its_check_is_named(tmp_path: Pa
     assert "During the check your code ended the kernel: it left Python, crashed it" in line(report, "03-free")
 
 
-def test_a_loop_that_catches_everything_costs_its_own_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F04. In a cell and in a check; the kernel in which it goes on is given up."""
+def test_a_loop_that_nothing_stops_costs_its_own_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F04. In a check and in a cell; the kernel in which it goes on is given up."""
     monkeypatch.setattr(kernel_module, "PATIENCE", 1.0)
-    deaf = "while True:\n    try:\n        while True: sum([])\n    except BaseException: pass"
+    catches = "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass"
     nb = solved()
-    cell(
-        nb, "03-free-answer"
-    ).source = f"@add_to_class(UncachedBlockAllocator)\ndef free(self, block):\n{indent(deaf, '    ')}"
-    put(nb, deaf, before="03-share-task")
-    report = CleanRun(Document(save(nb, tmp_path / "03.ipynb")), 1.5).report()
-    assert outcomes(report)["03-free"] == ("timed out", 0.0)
-    assert outcomes(report)["03-allocate"] == ("passed", 3.0)
+    free = f"@add_to_class(UncachedBlockAllocator)\ndef free(self, block):\n{indent(catches, '    ')}"
+    cell(nb, "03-free-answer").source = free
+    put(nb, "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass", before="03-share-task")
+    report = CleanRun(Document(save(nb, tmp_path / "03.ipynb")), 1.5, 2.0).report()
+    assert outcomes(report) == {
+        "03-allocate": ("passed", 3.0),
+        "03-free": ("timed out", 0.0),
+        "03-share": ("passed", 3.0),
+    }
     (fault,) = report.faults
-    assert fault.startswith("Cell [7] (`while True:`) had not ended after 1.5 seconds and could not be interrupted")
+    assert fault.startswith("Cell [7] (`import signal`) had not ended after 1.5 seconds and could not be interrupted")
 
 
 def test_what_cells_replace_under_the_checks_is_put_back_and_named(tmp_path: Path) -> None:

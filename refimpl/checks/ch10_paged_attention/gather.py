@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from refimpl.checks.attention_account import LAYOUTS, NOT_A_BLOCK, finite, rounded, said_layout, said_sizes, same
+from refimpl.checks.attention_account import finite, rounded, said_layout, said_sizes, same
+from refimpl.checks.attention_layouts import LAYOUTS, NOT_A_BLOCK
 from refimpl.checks.attention_thoughts import gather_thoughts, recognised
 from refimpl.checks.attention_world import KEEPS, SEEDS, TENSOR, TOKENS_FIRST, CallsWorld, changed, plain, telling
 from refimpl.checks.ch10_paged_attention.online_softmax import OF_BLOCKS

@@ -11,7 +11,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from refimpl.checks.attention_account import INFINITY, LAYOUTS, Paged, State, finite, merged, rounded, same
+from refimpl.checks.attention_account import INFINITY, Paged, State, finite, merged, rounded, same
+from refimpl.checks.attention_layouts import LAYOUTS
 from refimpl.checks.attention_thoughts import Thought, merge_thoughts
 from refimpl.checks.attention_world import (
     KEEPS,

@@ -9,7 +9,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from refimpl.checks.attention_account import LAYOUTS, Paged, finite
+from refimpl.checks.attention_account import Paged, finite
+from refimpl.checks.attention_layouts import LAYOUTS
 from refimpl.checks.attention_thoughts import Thought, gives, gives_part, online_thoughts, state_thoughts
 from refimpl.checks.attention_world import (
     BLOCKS,
