@@ -116,8 +116,9 @@ class Grading:
         found = submissions(folders, self.assignments, self.limits)
         placed = [each for each in found if each.assignment]
         self.troubles += [f"{each.path}: {each.problem}" for each in found if not each.assignment]
-        done = [each for each in placed if not again and self.is_done(each)]
-        todo = [each for each in placed if each not in done]
+        done, todo = list[Submission](), list[Submission]()
+        for each in placed:
+            (done if not again and self.is_done(each) else todo).append(each)
         self._make_known(placed)
         print(f"limits: {self.limits.told()}", file=sys.stderr)
         bar = tqdm(total=len(placed), initial=len(done), unit=" submissions", disable=None)

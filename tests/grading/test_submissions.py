@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from handed_in import HandedIn
 
-from refimpl.grade.limits import Limits
+from refimpl.grade.limits import MIB, Limits
 from refimpl.grade.submissions import NothingToGrade, Submission, submissions
 
 ASSIGNMENTS = ["03_uncached_allocator", "05_can_allocate"]
@@ -104,6 +104,13 @@ def test_what_cells_printed_and_what_a_learner_added_to_them_is_left_behind(tmp_
     assert [cell["source"] for cell in cells] == [
         "".join(cell["source"]) for cell in json.loads(notebook.as_bytes())["cells"]
     ]
+
+
+def test_the_limits_are_those_that_instructors_read_of() -> None:
+    most, page = Limits(), (Path(__file__).parents[2] / "solutions" / "README.md").read_text("utf-8")
+    times = f"{most.seconds:g} seconds (`--seconds`), {most.cell_seconds:g} for one cell (`--cell-seconds`)"
+    room = f"{most.memory // MIB} MiB of memory (`--memory`), {most.processes} processes"
+    assert f"{times}, {most.check_seconds:g} for one check, {room} and files of {most.file_size // MIB} MiB" in page
 
 
 def test_a_folder_that_is_not_there_or_empty_is_said(tmp_path: Path) -> None:
