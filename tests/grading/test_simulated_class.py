@@ -141,7 +141,12 @@ def test_the_large_notebook_is_large() -> None:
     assert len(CASES["fifty-megabytes"].content(NOWHERE)) > 50_000_000
 
 
-def test_an_answer_that_reads_another_folder_is_right_where_it_can(tmp_path: Path) -> None:
+def test_an_answer_that_reads_another_folder_is_right_where_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = tmp_path / "in" / "a" / "deep" / "folder"  # it looks above the folder that it runs in, too
+    alone.mkdir(parents=True)
+    monkeypatch.chdir(alone)
     """So its marks show whether it could; files that are no notebooks are not in its way."""
     case, around = CASES["another-students-folder"], Surroundings(tmp_path, 1)
     assert not result(case.content(around), "03-free").passed
