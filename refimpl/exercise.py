@@ -56,12 +56,17 @@ def read(path: Path) -> list[Cell]:
 def read_all(path: Path) -> list[Cell]:
     """All cells of a notebook, in order, texts included; errors are those of `read`."""
     try:
-        return [_cell(cell) for cell in json.loads(path.read_text("utf-8"))["cells"]]
+        return [cell_of(cell) for cell in json.loads(path.read_text("utf-8"))["cells"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not a Jupyter notebook") from error
 
 
-def _cell(cell: dict[str, Any]) -> Cell:
+def cell_of(cell: dict[str, Any]) -> Cell:
+    """A cell as it stands in a notebook file.
+
+    >>> cell_of({"cell_type": "code", "metadata": {}, "source": ["one = ", "1"], "id": "a"}).source
+    'one = 1'
+    """
     graded = cell["metadata"].get("nbgrader", {})
     is_answer = graded.get("solution", False)
     return Cell(

@@ -52,6 +52,7 @@ class CleanRun:
         self.results: dict[str, CheckResult] = {}
         self.faults: list[str] = list(document.copies())
         self.failed: dict[int, str] = {}  # cell -> what it did
+        self.suspected: set[int | str] = set()  # cells and steps at which a kernel was lost once
         self.fatal: set[int] = set()  # cells that took a kernel down, and are not run again
         self.has_run: set[int] = set()  # cells of which everything has been told
         self.has_raised = False  # and the first such fault is told; those that follow may come of it
@@ -109,6 +110,9 @@ class CleanRun:
                 self.faults.append(f"{name} had not ended after {limit:g} seconds and was stopped: {loop}")
             return
         except KernelDied as death:
+            if not self._is_certain(death, index):
+                self.has_run.discard(index)
+                raise _NewKernel from death
             self.fatal.add(index)
             self.failed[index] = str(death)
             self.faults.append(f"{name} {death}; the rest was run without it.")
@@ -146,6 +150,8 @@ class CleanRun:
         try:
             examined = kernel.examine(step, self.check_timeout)
         except KernelDied as death:
+            if not self._is_certain(death, step.exercise_id):
+                raise _NewKernel from death
             self._found(nothing_found(step, "raised", f"During the check your code {death}."))
             raise _NewKernel from death
         self._found(examined.result or nothing_found(step, "not attempted", f"No cell above defines `{step.subject}`."))
@@ -153,6 +159,12 @@ class CleanRun:
             self.faults.append(f"The notebook had replaced `{name}`; it was put back before {step.exercise_id}.")
         if examined.still_runs:
             raise _NewKernel
+
+    def _is_certain(self, death: KernelDied, place: int | str) -> bool:
+        """Whether a cell or check ended the kernel, and not the machine: it did so before, or nobody else can have."""
+        certain = death.is_sure or place in self.suspected
+        self.suspected.add(place)
+        return certain
 
     def _found(self, result: CheckResult) -> None:
         self.results[result.exercise_id] = result

@@ -36,14 +36,18 @@ class Place:
 class Document:
     """An exercise notebook: its cells, and how they are named to a reader.
 
+    Args:
+        path: of the file.
+        cells: where they have been read already.
+
     Raises:
         CannotRun: when the file is missing, is no notebook or no exercise of the course.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, cells: list[Cell] | None = None) -> None:
         self.path = path
-        self.cells = _cells(path)
-        number = _chapter(self.cells)
+        self.cells = _cells(path) if cells is None else cells
+        number = chapter_of(self.cells)
         if number is None:
             raise CannotRun(
                 f"{path} holds no exercise of the course: no cell of it is marked as an answer or a check of a step."
@@ -145,7 +149,7 @@ def _cells(path: Path) -> list[Cell]:
         raise CannotRun(str(error)) from error
 
 
-def _chapter(cells: Sequence[Cell]) -> str | None:
+def chapter_of(cells: Sequence[Cell]) -> str | None:
     """The chapter that most of the cells belong to, by their marks or, where those are lost, by their checks."""
     ids = [cell.grade_id if cell.is_marked else _checked_id(cell.source) for cell in cells]
     numbers = Counter(grade_id[:2] for grade_id in ids if re.match(r"\d\d-", grade_id))

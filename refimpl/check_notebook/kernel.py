@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import queue
+import secrets
 import sys
 import tempfile
 import threading
@@ -32,7 +33,16 @@ PATIENCE = 5.0  # seconds in which an interrupted cell may end
 
 
 class KernelDied(Exception):
-    """The kernel is gone; the text says what a cell did to it."""
+    """The kernel is gone; the text says what a cell did to it.
+
+    Args:
+        text: what it did.
+        is_sure: whether it was the cell; otherwise it may have been the machine, and is worth another try.
+    """
+
+    def __init__(self, text: str, is_sure: bool = True) -> None:
+        super().__init__(text)
+        self.is_sure = is_sure
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +86,8 @@ class Kernel:
 
     def __init__(self, manager: Any, client: Any) -> None:
         self._manager, self._client = manager, client
-        self.why_it_died = "it left Python, crashed it, or took more memory than there is"
+        self._key = secrets.token_hex()  # what answers for the checks has to know it
+        self.why_it_died = ""  # where somebody knows
 
     def run(self, source: str, limit: float) -> Error | None:
         """Run the source of one cell, which reads from nobody; what ended it, or None.
@@ -122,9 +133,23 @@ class Kernel:
     def examine(self, step: Step, time_limit: float) -> Examined:
         """Check a `step` on what the cells have defined so far, in `time_limit` seconds; raises what `ask` raises."""
         checks = 1 + len(step.after)  # on whose answers the step stands
-        found = json.loads(self.ask(examined, step.exercise_id, time_limit, limit=START_TIMEOUT + checks * time_limit))
-        result = found["result"] and CheckResult(**{**found["result"], "trace": tuple(found["result"]["trace"])})
-        return Examined(result, tuple(found["put_back"]), found["still_runs"])
+        said = self.ask(examined, step.exercise_id, time_limit, limit=START_TIMEOUT + checks * time_limit)
+        try:
+            found = json.loads(said)
+            result = found["result"] and CheckResult(**{**found["result"], "trace": tuple(found["result"]["trace"])})
+            if found["key"] == self._key and (not result or (result.exercise_id, result.max_points) == _of(step)):
+                return Examined(result, tuple(found["put_back"]), found["still_runs"])
+        except (ValueError, KeyError, TypeError):
+            pass  # nor does this come from the check
+        forged = nothing_found(step, "raised", "The notebook answered in place of the check.")
+        return Examined(forged, (), still_runs=True)
+
+    def get_ready(self, chapter: str) -> None:
+        """Load the checks of a chapter, before any cell can be in their way; raises CannotRun."""
+        try:
+            self.ask(ready, chapter, self._key)
+        except KernelDied as death:
+            raise CannotRun(f"the Python kernel {death}, before it ran anything") from death
 
     def _reply(self, message: str, limit: float) -> dict[str, Any] | None:
         """The content of the reply to a message, None when there is none in time."""
@@ -134,8 +159,11 @@ class Kernel:
                 reply = self._client.get_shell_msg(timeout=0.2)
             except queue.Empty:
                 if not self._manager.is_alive():
-                    raise KernelDied(f"ended the kernel: {self.why_it_died}") from None
+                    why = self.why_it_died or "it left Python, crashed it, or took more memory than there is"
+                    raise KernelDied(f"ended the kernel: {why}", is_sure=bool(self.why_it_died)) from None
                 continue
+            except (ValueError, KeyError, TypeError, IndexError) as error:  # jupyter_client's, of no message at all
+                raise KernelDied("ended the kernel: it answers what nobody can read") from error
             if reply["parent_header"].get("msg_id") == message:
                 content: dict[str, Any] = reply["content"]
                 return content
@@ -173,21 +201,24 @@ def clean_kernel(folder: Path, chapter: str) -> Iterator[Kernel]:
                 raise CannotRun(f"the Python kernel does not start: {error}") from error
             client.iopub_channel.stop()  # nobody looks at what cells print, however much it is
             kernel = Kernel(manager, client)
-            kernel.ask(ready, chapter)
+            kernel.get_ready(chapter)
             yield kernel
         finally:
             client.stop_channels()
             manager.shutdown_kernel(now=True)
 
 
-_seals: list[Seal] = []  # in the kernel: one
+_seals: list[tuple[Seal, str]] = []  # in the kernel: one, and the key of whoever asks
 
 
-def ready(chapter: str) -> str:
-    """In the kernel: the checks of the chapter are in memory, and sealed, before any cell can be in their way."""
-    chapter_steps(chapter)
-    _seals.append(Seal())
+def ready(chapter: str, key: str) -> str:
+    """In the kernel: the checks of the chapter are in memory, and sealed."""
+    _seals.append((Seal(chapter_steps(chapter)), key))
     return "ready"
+
+
+def _of(step: Step) -> tuple[str, int]:
+    return step.exercise_id, step.points
 
 
 def last_error() -> str:
@@ -208,12 +239,16 @@ def examined(exercise_id: str, time_limit: float) -> str:
     """In the kernel: what there is to say of a step, as JSON; see `Examined`."""
     from IPython.core.getipython import get_ipython
 
-    put_back = [name for seal in _seals for name in seal.mend()]
+    ((seal, key),) = _seals
+    put_back = seal.mend()
     step, names = find(exercise_id), get_ipython().user_ns  # type: ignore[union-attr]
     try:
         result = examine(step, names[step.subject], time_limit) if step.subject in names else None
     except ModuleNotFoundError as error:
         result = nothing_found(step, "not attempted", not_installed(str(error.name)))
+    for name in seal.mend()[:1]:
+        result = nothing_found(step, "raised", f"During the check your code replaced `{name}`.")
     still_runs = any(thread.name == THREAD for thread in threading.enumerate())
-    found = {"result": result and dataclasses.asdict(result), "put_back": put_back, "still_runs": still_runs}
+    answer = result and dataclasses.asdict(result)
+    found = {"key": key, "result": answer, "put_back": put_back, "still_runs": still_runs}
     return json.dumps(found)

@@ -1,4 +1,5 @@
-"""What cells must not exchange under the checks: refimpl's functions and classes, and Python's built-in names.
+"""What cells must not exchange under the checks: refimpl's functions and classes, the steps of the chapter, Python's
+built-in names, and what the checks use of its library.
 
 Owns a picture of them taken before any cell runs, and puts back what has changed. It tells an accident and a simple
 trick; code that is out to deceive the process that it runs in can change this, too.
@@ -7,19 +8,29 @@ trick; code that is out to deceive the process that it runs in can change this, 
 from __future__ import annotations
 
 import builtins
+import dataclasses
+import json
+import operator
+import random
 import sys
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
+from refimpl.checks.step import Step
+
 NOT_SEALED = {"input", "_"}  # the kernel itself exchanges these for each cell
+USED = (builtins, json, dataclasses, operator, random)
 
 
 class Seal:
-    """refimpl's modules that are in memory, and `builtins`, as they are now.
+    """refimpl's modules that are in memory, and those of Python that they use, as they are now.
+
+    Args:
+        steps: exercise id -> step, of the chapter that will be checked.
 
     >>> import math
-    >>> seal, length = Seal(), len
+    >>> seal, length = Seal({}), len
     >>> builtins.len = lambda things: 3
     >>> seal.mend(), len is length
     (['builtins.len'], True)
@@ -27,10 +38,13 @@ class Seal:
     []
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steps: dict[str, Step]) -> None:
+        self._steps = [
+            (steps, name, step, {field: getattr(step, field) for field in _FIELDS}) for name, step in steps.items()
+        ]
         self._bindings: list[tuple[Any, str, Any]] = []  # owner, name, what it is bound to
         self._codes: list[tuple[str, FunctionType, Any]] = []
-        for module in [builtins, *_refimpl()]:
+        for module in [*USED, *_refimpl()]:
             for owner in (module, *_classes(module)):
                 for name, value in list(vars(owner).items()):
                     if name not in NOT_SEALED and (callable(value) or isinstance(value, property | ModuleType)):
@@ -49,7 +63,16 @@ class Seal:
             if _state(function) != state:
                 function.__code__, function.__defaults__, function.__kwdefaults__ = state
                 changed.append(name)
+        for steps, name, step, fields in self._steps:
+            if steps.get(name) is not step or any(getattr(step, field) is not value for field, value in fields.items()):
+                steps[name] = step
+                for field, value in fields.items():
+                    object.__setattr__(step, field, value)
+                changed.append(f"the step {name}")
         return changed
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(Step))
 
 
 def _refimpl() -> list[ModuleType]:
@@ -58,7 +81,7 @@ def _refimpl() -> list[ModuleType]:
 
 def _classes(module: ModuleType) -> Iterator[type]:
     """The classes that a module defines itself."""
-    if module is not builtins:
+    if module not in USED:
         yield from (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)
 
 

@@ -87,7 +87,7 @@ class CheckResult:
             f'font-family: var(--jp-content-font-family, sans-serif); max-width: 52em">',
             f"<div><strong>{sign} {heading}</strong> · {html.escape(self.exercise_id)}, {html.escape(self.title)} "
             f"· {self.points:g} of {self.max_points} {'point' if self.max_points == 1 else 'points'}</div>",
-            f'<p style="margin: 0.4em 0">{_prose(self.message)}</p>',
+            f'<p style="margin: 0.4em 0">{prose(self.message)}</p>',
         ]
         if self.trace:
             heading = "How it got there:" if self.outcome == "timed out" else "The shortest way to see it:"
@@ -97,8 +97,8 @@ class CheckResult:
         return "\n".join([*parts, "</div>"])
 
 
-def _prose(text: str) -> str:
-    """Escaped text in which `backquoted` words become code."""
+def prose(text: str) -> str:
+    """Text as HTML: escaped, and `backquoted` words become code."""
     pieces = html.escape(text).split("`")
     if len(pieces) % 2 == 0:  # an unpaired backquote: leave the text as it is
         return "`".join(pieces)

@@ -199,7 +199,7 @@ class Grading:
     def _say(self, known: Sequence[Marks], marked: int, before: int, seconds: float, as_json: bool) -> None:
         path = self.store.folder / "marks.csv"
         if known:
-            write_csv(known, path)
+            write_csv(self.store, path)
         if as_json:
             print(json.dumps([row for marks in known for row in marks.rows()], indent=1, ensure_ascii=False))
         else:
@@ -208,7 +208,7 @@ class Grading:
         rate = f", {60 * marked / seconds:.1f} a minute" if marked else ""
         print(
             f"{counted(len(known), 'submission')}: {marked} marked now{rate}, {before} before; "
-            f"the most memory of one: {memory:.0f} MiB; every step in {path}",
+            f"the most memory of one: {memory:.0f} MiB; every step of all that is marked in {path}",
             file=sys.stderr,
         )
         for walls in sorted({marks.walls for marks in known if marks.walls}):

@@ -23,6 +23,7 @@ from refimpl.grade import walls
 from refimpl.grade.limits import MIB, Limits
 
 BROUGHT_DOWN = "the process that marked the notebook was brought down by it"
+PATIENCE = 5.0  # seconds
 _PIECE = 65_536  # bytes read at a time
 
 
@@ -119,7 +120,7 @@ def _answer(command: list[str], request: str, folder: str, limits: Limits) -> tu
 
                 watch.kill_all_marked(mark)
             for reader in readers:
-                reader.join()
+                reader.join(PATIENCE)  # something that got away may hold the other end
     lines = list(_parsed(said))
     if len(said) > limits.output:
         return lines, f"more than {limits.output // MIB} MiB were said of the notebook"

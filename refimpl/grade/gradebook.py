@@ -6,6 +6,7 @@ what was marked, and `gradebook.db` the points, so that formgrader, feedback and
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import os
@@ -13,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from refimpl.checks.catalogue import chapter_steps
 from refimpl.grade.marks import CannotEnter, Marks
-from refimpl.grade.restore import fingerprint_of, marked
+from refimpl.grade.restore import digest_of, marked
 from refimpl.grade.submissions import Submission
 from refimpl.release import RELEASE, SOURCE, nbgrader_config
 
@@ -61,6 +62,7 @@ class Course:
         self.root = root.resolve()
         self.config = nbgrader_config(self.root)
         self.config.CourseDirectory.root = str(self.root)
+        self._graded: dict[str, set[str]] = {}  # assignment -> the students that the gradebook has marks of
         programs = str(Path(sys.executable).parent)  # nbgrader starts one of them, by its name
         os.environ["PATH"] = os.pathsep.join(dict.fromkeys([programs, *os.environ.get("PATH", "").split(os.pathsep)]))
 
@@ -79,6 +81,8 @@ class Course:
                     config.CourseDirectory.db_url = self._directory().db_url
                     course = CourseDirectory(config=config, log=_log, assignment_id=name)
                     self._do(GenerateAssignment(coursedir=course, config=config, log=_log), name)
+            with self._gradebook() as gradebook:
+                self._graded[name] = {each.student.id for each in gradebook.assignment_submissions(name)}
 
     def enter(self, submission: Submission, marks: Marks) -> bool:
         """Enter the marks of a submission; what a person has graded by hand stays.
@@ -91,7 +95,8 @@ class Course:
         """
         student, assignment = submission.student, submission.assignment
         file = submission.file
-        if fingerprint_of(self.root / "autograded" / student / assignment / file) == marks.fingerprint:
+        is_there = digest_of(self.root / "autograded" / student / assignment / file) == marks.digest
+        if is_there and student in self._graded[assignment]:
             return False
         submitted = self.root / "submitted" / student / assignment / file
         if not (submitted.exists() and submitted.samefile(submission.path)):
@@ -103,9 +108,10 @@ class Course:
         course = self._directory(assignment_id=assignment, student_id=student, notebook_id=assignment)
         autograde = _Marked(coursedir=course, config=self.config, log=_log)
         autograde.autograde_preprocessors = [SaveAutoGrades, AssignLatePenalties, CheckCellMetadata]
-        autograde.marked = lambda: marked(submission.path, self.root / RELEASE / assignment / file, marks)
+        autograde.marked = lambda: marked(submission.notebook, self.root / RELEASE / assignment / file, marks)
         autograde.force = True
         self._do(autograde, submission.name)
+        self._graded[assignment].add(student)
         return True
 
     def _steps(self, assignment: str) -> list[Any]:
@@ -113,12 +119,18 @@ class Course:
 
     def _points(self, assignment: str) -> dict[str, float]:
         """Exercise id -> points, as the gradebook has them."""
+        with self._gradebook() as gradebook:
+            try:
+                notebooks = gradebook.find_assignment(assignment).notebooks
+            except MissingEntry:
+                return {}
+            return {cell.name: cell.max_score for notebook in notebooks for cell in notebook.grade_cells}
+
+    @contextlib.contextmanager
+    def _gradebook(self) -> Iterator[Any]:
         try:
             with Gradebook(self._directory().db_url) as gradebook:
-                notebooks = gradebook.find_assignment(assignment).notebooks
-                return {cell.name: cell.max_score for notebook in notebooks for cell in notebook.grade_cells}
-        except MissingEntry:
-            return {}
+                yield gradebook
         except REFUSALS as error:
             raise CannotEnter(f"the gradebook cannot be read: {type(error).__name__}: {error}") from error
 

@@ -7,6 +7,7 @@ print comes here: the kernel has no way to this process's output.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
 import os
@@ -21,6 +22,8 @@ from refimpl.checks import CheckResult
 from refimpl.grade.limits import Limits, keep
 from refimpl.grade.watch import Watch
 
+_PR_SET_DUMPABLE = 4  # of linux/prctl.h
+
 
 def main() -> None:
     """Answer the request on stdin."""
@@ -28,6 +31,7 @@ def main() -> None:
     _say({"begins": request["path"]})
     limits = Limits(**request["limits"])
     keep(limits)
+    shut()
     watch = Watch(limits, request["refused"])
     try:
         run = CleanRun(Document(Path(request["path"])), limits.cell_seconds, limits.check_seconds, watch.kernel, _tell)
@@ -35,6 +39,12 @@ def main() -> None:
         _say({"report": report.as_json(), "memory": watch.peak})
     except CannotRun as error:
         _say({"cannot": str(error)})
+
+
+def shut() -> None:
+    """Nobody below opens this process's files, its output among them. (Linux only.)"""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _tell(result: CheckResult) -> None:

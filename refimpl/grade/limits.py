@@ -42,7 +42,7 @@ class Limits:
     processes: int = 64
     file_size: int = 64 * MIB
     output: int = 4 * MIB
-    notebook: int = 200 * MIB
+    notebook: int = 64 * MIB
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

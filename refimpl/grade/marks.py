@@ -6,6 +6,7 @@ what was marked, so a run that begins again knows what is done, and marks again 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import hashlib
@@ -19,6 +20,7 @@ from typing import Any
 import refimpl
 from refimpl.check_notebook.report import Report, StepReport, nothing_found
 from refimpl.checks import CheckResult
+from refimpl.checks.step import Step
 from refimpl.grade.apart import Found
 from refimpl.grade.limits import Limits
 from refimpl.work import chapter_steps
@@ -56,6 +58,12 @@ class Marks:
     limits: str
 
     @property
+    def digest(self) -> str:
+        """All that was found, as one number: marks of the same notebook may differ from those of an earlier run."""
+        found = json.dumps([self.fingerprint, self.problem, self.report.as_json()], sort_keys=True)
+        return hashlib.sha256(found.encode()).hexdigest()
+
+    @property
     def remarks(self) -> list[str]:
         """What is said of the notebook as a whole, the gravest first."""
         how_far = "Not marked to its end" if self.walls else "Not run"
@@ -82,31 +90,52 @@ def marks_of(student: str, assignment: str, fingerprint: str, found: Found, limi
         found: in it.
         limits: that it had.
     """
+    wanted, report, problem = chapter_steps(assignment[:2]), None, found.problem
     if found.report is not None:
-        report = _report(found.report)
-    else:
-        known = {result["exercise_id"]: _result(result) for result in found.results}
-        outcome, why = "raised" if found.walls else "not attempted", f"It was not checked: {found.problem}."
-        steps = [
-            known.get(step.exercise_id) or nothing_found(step, outcome, why) for step in chapter_steps(assignment[:2])
-        ]
+        try:
+            report = _report(_writable(found.report), wanted)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            problem = "what was said of the notebook is no report of it"
+    if report is None:
+        outcome, why = "raised" if found.walls else "not attempted", f"It was not checked: {problem}."
+        known = _known(found, wanted)
+        steps = [known.get(step.exercise_id) or nothing_found(step, outcome, why) for step in wanted]
         report = Report(assignment, tuple(StepReport(result, ()) for result in steps), (), ())
     seconds = round(found.seconds, 1)
-    return Marks(
-        student, assignment, fingerprint, report, found.problem, seconds, found.memory, found.walls, limits.told()
-    )
+    return Marks(student, assignment, fingerprint, report, problem, seconds, found.memory, found.walls, limits.told())
+
+
+def _known(found: Found, wanted: Sequence[Step]) -> dict[str, CheckResult]:
+    """Exercise id -> the results that came before the end, those of the chapter's steps."""
+    points = {step.exercise_id: step.points for step in wanted}
+    known = {}
+    for each in found.results if found.report is None else ():
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            result = _result(_writable(each))
+            if points.get(result.exercise_id) == result.max_points:
+                known[result.exercise_id] = result
+    return known
+
+
+def _writable(found: Any) -> Any:
+    """What was found, without characters that no file can hold."""
+    return json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _result(found: dict[str, Any]) -> CheckResult:
     return CheckResult(**{**found, "trace": tuple(found["trace"])})
 
 
-def _report(found: dict[str, Any]) -> Report:
+def _report(found: dict[str, Any], wanted: Sequence[Step] | None = None) -> Report:
+    """The report, as JSON has it; raises ValueError when it is not about the steps that are wanted."""
     steps = []
     for step in found["steps"]:
         step = dict(step)
         faults = tuple(step.pop("faults"))
         steps.append(StepReport(_result(step), faults))
+    said = [(step.result.exercise_id, step.result.max_points) for step in steps]
+    if wanted is not None and said != [(step.exercise_id, step.points) for step in wanted]:
+        raise ValueError(f"the report is about {said}")
     return Report(found["path"], tuple(steps), tuple(found["faults"]), tuple(found["notes"]))
 
 
@@ -143,28 +172,46 @@ class Store:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
+    def __iter__(self) -> Iterator[Marks]:
+        """All marks that are kept, by assignment and student."""
+        paths = (self.folder / "students").glob("*/*.json")
+        found = [self[path.parent.name, path.stem] for path in paths]
+        yield from sorted((each for each in found if each), key=lambda each: (each.assignment, each.student))
+
     def keep(self, marks: Marks) -> None:
         """Write the marks whole, or not at all."""
         path = self._path(marks.student, marks.assignment)
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = {field.name: getattr(marks, field.name) for field in dataclasses.fields(marks)}
         text = json.dumps({**kept, "report": marks.report.as_json()}, indent=1, ensure_ascii=False)
-        unfinished = path.with_suffix(".unfinished")
+        unfinished = _unfinished(path)
         unfinished.write_text(text + "\n", "utf-8")
         os.replace(unfinished, path)
 
     def _path(self, student: str, assignment: str) -> Path:
-        return self.folder / student / f"{assignment}.json"
+        return self.folder / "students" / student / f"{assignment}.json"
 
 
 def write_csv(marks: Iterable[Marks], path: Path) -> None:
     """One row a step; see `COLUMNS`."""
-    unfinished = path.with_suffix(".unfinished")
+    unfinished = _unfinished(path)
     with unfinished.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
-        writer.writerows(row for each in marks for row in each.rows())
+        writer.writerows(
+            {name: _no_formula(value) for name, value in row.items()} for each in marks for row in each.rows()
+        )
     os.replace(unfinished, path)
+
+
+def _unfinished(path: Path) -> Path:
+    """Beside the file, and of this process alone."""
+    return path.with_suffix(f".{os.getpid()}.unfinished")
+
+
+def _no_formula(value: Any) -> Any:
+    """A learner's text that a spreadsheet would take for a formula, marked as text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def table(marks: Sequence[Marks]) -> Iterator[str]:

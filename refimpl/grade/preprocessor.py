@@ -30,4 +30,4 @@ class MarkApart(NbGraderPreprocessor):  # type: ignore[misc]  # nbgrader has no 
         path = Path(folder) / f"{names['notebook']}.ipynb"
         submission = read_submission(path, names["student"], names["assignment"][:2], known, grading.limits)
         released = Path(course.root) / course.release_directory / submission.assignment / submission.file
-        return marked(path, released, grading.marks_of(submission)), resources
+        return marked(submission.notebook, released, grading.marks_of(submission)), resources

@@ -7,7 +7,6 @@ found, so nothing that a learner wrote, printed or copied can be read as a mark.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +14,26 @@ from nbformat import NotebookNode, from_dict
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, new_raw_cell
 
 from refimpl.check_notebook.document import Document
-from refimpl.check_notebook.report import CannotRun, StepReport
+from refimpl.check_notebook.report import StepReport
+from refimpl.checks.result import prose
+from refimpl.exercise import cell_of
 from refimpl.grade.marks import Marks
 from refimpl.notebooks import KERNELSPEC, LANGUAGE_INFO, read
 
 _KINDS = {"code": new_code_cell, "markdown": new_markdown_cell, "raw": new_raw_cell}
 
 
-def marked(notebook: Path, released: Path, marks: Marks) -> NotebookNode:
+def marked(notebook: bytes, released: Path, marks: Marks) -> NotebookNode:
     """The notebook with its marks.
 
     Args:
-        notebook: what was handed in; where it cannot be read, the exercise as released stands in for it.
+        notebook: what was run of it; where it was not, the exercise as released stands in for it.
         released: the exercise.
         marks: of the notebook.
     """
     originals = {cell.metadata.nbgrader.grade_id: cell for cell in read(released).cells if "nbgrader" in cell.metadata}
-    try:
-        document = Document(notebook)
-    except CannotRun:
-        document = Document(released)
+    cells_run = [cell_of(cell) for cell in json.loads(notebook)["cells"]] if notebook else None
+    document = Document(released, cells_run)
     steps = {step.result.exercise_id: step for step in marks.report.steps}
     cells, placed = [_remarks(marks)] if marks.remarks or marks.report.notes else [], set[str]()
     places = {step.exercise_id: document.place(step) for step in document.steps}
@@ -48,15 +47,15 @@ def marked(notebook: Path, released: Path, marks: Marks) -> NotebookNode:
             cells.append(_KINDS.get(cell.kind, new_raw_cell)(cell.source, metadata=_kept(original)))
         cells.extend(checks[name] for name, place in places.items() if place.below == index)
     cells.extend(checks[name] for name, place in places.items() if place.below is None)
-    metadata = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO, "refimpl": {"marks": marks.fingerprint}}
+    metadata = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO, "refimpl": {"marks": marks.digest}}
     for number, written in enumerate(cells):
         written["id"] = f"cell-{number}"  # the same each time that a submission is marked
     restored: NotebookNode = new_notebook(cells=cells, metadata=from_dict(metadata))
     return restored
 
 
-def fingerprint_of(autograded: Path) -> str | None:
-    """The fingerprint of the marks that an autograded notebook holds, None where there is no such notebook."""
+def digest_of(autograded: Path) -> str | None:
+    """The digest of the marks that an autograded notebook holds, None where there is no such notebook."""
     try:
         kept: str = json.loads(autograded.read_bytes())["metadata"]["refimpl"]["marks"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -68,7 +67,7 @@ def _check(released: NotebookNode, step: StepReport) -> NotebookNode:
     """The released check cell, and what was found as its output; said once, for pages show panel and text alike."""
     result = step.result
     cell: NotebookNode = new_code_cell(released.source, metadata=_kept(released))
-    faults = "".join(f"<p>{fault}</p>" for fault in _escaped(step.faults))
+    faults = "".join(f"<p>{prose(fault)}</p>" for fault in step.faults)
     page = {"text/plain": repr(result), "text/html": faults + result._repr_html_()}
     cell.outputs = [new_output("execute_result", data=page, execution_count=None)]
     return cell
@@ -76,15 +75,10 @@ def _check(released: NotebookNode, step: StepReport) -> NotebookNode:
 
 def _remarks(marks: Marks) -> NotebookNode:
     """What is said of the notebook as a whole, on top of it."""
-    lines = [f"- {line}" for line in _escaped([*marks.remarks, *marks.report.notes])]
-    text = "**What was found when this notebook was marked**\n\n" + "\n".join(lines)
+    lines = "".join(f"<li>{prose(' '.join(line.split()))}</li>" for line in (*marks.remarks, *marks.report.notes))
+    text = f"<p><strong>What was found when this notebook was marked</strong></p><ul>{lines}</ul>"
     cell: NotebookNode = new_markdown_cell(text)
     return cell
-
-
-def _escaped(lines: Iterable[str]) -> list[str]:
-    """A learner's text is quoted in these lines, and is no HTML."""
-    return [line.replace("&", "&amp;").replace("<", "&lt;") for line in lines]
 
 
 def _kept(original: NotebookNode | None) -> dict[str, Any]:

@@ -67,8 +67,9 @@ def _walled(program: str, file_size: int) -> list[str]:
     seen = [word for path in _outermost([*folders, *_python()]) for word in ("--ro-bind", path, path)]
     settings = [word for path in SETTINGS for word in ("--ro-bind-try", path, path)]
     return [
-        *(program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
+        *(program, "--unshare-all", "--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
         *("--proc", "/proc", "--dev", "/dev", *room, "--dir", str(ROOM), *seen, *links, *settings),
+        *("--remount-ro", "/"),
     ]
 
 

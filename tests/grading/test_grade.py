@@ -24,7 +24,7 @@ from simulated_class import Expected, compare
 from refimpl import cli
 from refimpl.grade import Grading, walls
 from refimpl.grade import cluster as cluster_module
-from refimpl.grade.apart import CannotMark, mark_apart
+from refimpl.grade.apart import CannotMark, Found, mark_apart
 from refimpl.grade.cluster import cluster
 from refimpl.grade.limits import Limits
 from refimpl.grade.marks import Marks, marks_of
@@ -261,11 +261,94 @@ def test_a_folder_that_is_not_there_is_said(course: Path, capsys: pytest.Capture
     assert "grade: there is no folder nowhere" in capsys.readouterr().err
 
 
+def test_marks_that_change_change_in_the_gradebook_and_one_that_was_lost_is_filled_again(
+    course: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "class"
+    hand_in(folder, ["bob"], free=f"import time\ntime.sleep(4)\n{HandedIn('03').cell('03-free-answer')['source']}")
+    assert grade(course, folder, "--cell-seconds", "1") == 0
+    assert gradebook(course) == totals(course) == {"bob": 6.0}
+    assert grade(course, folder, "--cell-seconds", "60", "--again") == 0
+    assert gradebook(course) == totals(course) == {"bob": 10.0}
+    (course / "gradebook.db").unlink()
+    assert grade(course, folder) == 0
+    assert gradebook(course) == {"bob": 10.0}
+
+
+def test_the_table_of_all_steps_keeps_what_another_run_marked_and_no_text_is_a_formula(
+    course: Path, tmp_path: Path
+) -> None:
+    hand_in(tmp_path / "one", ["=1+1", "marks.csv"])
+    hand_in(tmp_path / "two", ["bob"])
+    assert grade(course, tmp_path / "one", "--no-gradebook") == 0
+    assert grade(course, tmp_path / "two", "--no-gradebook") == 0
+    assert totals(course) == {"'=1+1": 10.0, "marks.csv": 10.0, "bob": 10.0}
+
+
 # What a machine without a fault does not show
 
 
-def test_a_submission_that_brings_down_the_process_that_marks_it_keeps_what_it_had_earned(tmp_path: Path) -> None:
+FORGED = """
+import json, os
+report = {report!r}
+for name in ("/proc/%d/fd/1" % os.getppid(), "/proc/1/fd/1"):
+    try:
+        with open(name, "w") as file:
+            file.write(report)
+    except OSError as error:
+        pass
+os.kill(os.getppid(), 9)
+"""
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize(
+    "report", ['{"report": {}}', '{"report": {"steps": [], "faults": [], "notes": [], "path": ""}}']
+)
+def test_a_cell_cannot_write_the_report(report: str, tmp_path: Path) -> None:
+    hand_in(tmp_path, ["bob"], free=FORGED.replace("{report!r}", repr(report)))
+    (submission,) = submissions([tmp_path], [CHAPTER], QUICK)
+    marks = Grading(ROOT, QUICK, uses_gradebook=False, kept_in=tmp_path / "marks").marks_of(submission)
+    assert marks.problem == ""
+    assert [step.result.points for step in marks.report.steps] == [3.0, 0.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "report",
+    [{}, {"steps": 3}, {"path": "", "steps": [], "faults": [], "notes": []}],
+    ids=["empty", "malformed", "of no steps"],
+)
+def test_what_is_no_report_of_the_notebook_gives_no_marks_and_ends_nothing(report: dict[str, object]) -> None:
+    found = Found(report, [{"exercise_id": "03-free"}], "", 1.0, 0, "bubblewrap")
+    marks = marks_of("bob", CHAPTER, "", found, QUICK)
+    assert marks.problem == "what was said of the notebook is no report of it"
+    assert [step.result.points for step in marks.report.steps] == [0.0, 0.0, 0.0]
+
+
+@needs_bubblewrap
+def test_nothing_is_written_but_in_its_own_folder_and_not_without_end(tmp_path: Path) -> None:
+    writes = """
+for place in ("/", "/usr", "/dev/shm", "/tmp"):
+    try:
+        for number in range(40):
+            with open(f"{place}/x{number}", "wb") as file:
+                file.write(bytes(2**24))
+    except OSError:
+        continue
+    raise RuntimeError(f"640 MiB were written to {place}")
+"""
+    answer = HandedIn("03").cell("03-free-answer")["source"]
+    hand_in(tmp_path, ["bob"], free=f"{writes}\n\n{answer}")
+    (submission,) = submissions([tmp_path], [CHAPTER], QUICK)
+    marks = Grading(ROOT, QUICK, uses_gradebook=False, kept_in=tmp_path / "marks").marks_of(submission)
+    assert (marks.report.points, marks.remarks) == (10.0, [])
+
+
+def test_a_submission_that_brings_down_the_process_that_marks_it_keeps_what_it_had_earned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hand_in(tmp_path, ["bob"], free="import os, signal\nos.kill(os.getppid(), signal.SIGKILL)")
+    monkeypatch.setattr(walls, "bubblewrap", lambda: None)  # behind which nobody can
     (submission,) = submissions([tmp_path], [CHAPTER], QUICK)
     marks = Grading(ROOT, QUICK, uses_gradebook=False, kept_in=tmp_path / "marks").marks_of(submission)
     assert marks.remarks == ["Not marked to its end: the process that marked the notebook was brought down by it."]

@@ -22,7 +22,7 @@ from planted import FREE
 from refimpl import cli
 from refimpl.checks import steps
 from refimpl.checks.catalogue import find
-from refimpl.grade.restore import fingerprint_of
+from refimpl.grade.restore import digest_of
 from refimpl.release import nbgrader_config
 
 pytest.importorskip("nbgrader", reason="grading with nbgrader needs nbgrader: make grader")
@@ -206,7 +206,7 @@ def cells(course: Path, student: str) -> list[tuple[Any, ...]]:
     import nbformat
 
     path = course / "autograded" / student / CHAPTER / f"{CHAPTER}.ipynb"
-    assert fingerprint_of(path) is not None
+    assert digest_of(path) is not None
     read = nbformat.read(path, as_version=4)
     return [(cell.cell_type, cell.source, cell.metadata, cell.get("outputs")) for cell in read.cells]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,10 @@ def test_a_student_is_a_folder_or_a_file_of_that_name(tmp_path: Path, path: str)
     assert only.file == "03_uncached_allocator.ipynb"
 
 
-def test_checkpoints_and_hidden_folders_are_nobodys(tmp_path: Path) -> None:
+def test_what_programs_leave_behind_is_nobodys(tmp_path: Path) -> None:
     hand_in(tmp_path / "bob" / "03.ipynb")
     hand_in(tmp_path / "bob" / ".ipynb_checkpoints" / "03-checkpoint.ipynb")
-    hand_in(tmp_path / ".trash" / "03.ipynb")
+    hand_in(tmp_path / "__MACOSX" / "bob" / "._03.ipynb")
     assert [each.student for each in found(tmp_path)] == ["bob"]
 
 
@@ -52,7 +53,7 @@ def test_of_two_notebooks_of_a_chapter_the_one_saved_last_counts_and_the_other_i
     os.utime(old, (1, 1))
     (only,) = found(tmp_path)
     assert only.path == new
-    assert only.notes == (f"{old} was saved earlier and does not count.",)
+    assert only.notes == (f"{old} does not count: b.ipynb was saved later, or can be read.",)
 
 
 def test_a_name_that_nbgrader_would_take_for_a_pattern_is_spelt_otherwise(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_a_name_that_nbgrader_would_take_for_a_pattern_is_spelt_otherwise(tmp_pa
         (b"\xff\xfe", "the file is not a Jupyter notebook: it is not JSON"),
         (b"[" * 100_000, "the file is not a Jupyter notebook: it is not JSON"),
         (b"[]", "the file is not a Jupyter notebook: its JSON lists no cells"),
-        (b'{"cells": [{"source": 3}]}', "the file is not a Jupyter notebook: its JSON lists no cells"),
+        (b'{"cells": [3]}', "the file is not a Jupyter notebook: its JSON lists no cells"),
         (b'{"cells": []}', "no cell of the notebook is marked as an answer or a check of a step"),
         (HandedIn("05").as_bytes(), "the notebook is of chapter 05, and was handed in for chapter 03"),
     ],
@@ -77,6 +78,59 @@ def test_what_cannot_be_run_is_said_and_placed_by_its_name(tmp_path: Path, conte
     hand_in(tmp_path / "bob" / "03_uncached_allocator" / "x.ipynb", content)
     (only,) = found(tmp_path)
     assert (only.assignment, only.problem, only.notebook) == ("03_uncached_allocator", problem, b"")
+
+
+@pytest.mark.parametrize("name", ["03-03-2026/hw.ipynb", "03 first try.ipynb", "homework.ipynb"])
+def test_what_the_cells_say_counts_more_than_a_number_in_a_name(tmp_path: Path, name: str) -> None:
+    """And most of the cells more than one that was copied from another chapter."""
+    notebook = HandedIn("05")
+    notebook.cells.insert(0, HandedIn("03").cell("03-free-answer"))
+    hand_in(tmp_path / "bob" / name, notebook.as_bytes())
+    assert [(each.assignment, each.problem) for each in found(tmp_path)] == [("05_can_allocate", "")]
+
+
+def test_a_notebook_that_lost_its_marks_is_known_by_its_checks_and_a_cell_without_anything_is_empty(
+    tmp_path: Path,
+) -> None:
+    content = json.loads(HandedIn("03").as_bytes())
+    for cell in content["cells"]:
+        cell["metadata"] = {}
+    content["cells"] += [{"cell_type": "code"}, {"cell_type": {}, "source": None, "metadata": None}]
+    content["cells"][0]["metadata"] = {"nbgrader": {"grade_id": ["x"]}}
+    hand_in(tmp_path / "bob" / "x.ipynb", json.dumps(content).encode())
+    assert [(each.assignment, each.problem) for each in found(tmp_path)] == [("03_uncached_allocator", "")]
+
+
+def test_two_students_are_never_one(tmp_path: Path) -> None:
+    for name in ("a[1]", "a(1)", "bob", "Bob", "bob "):
+        hand_in(tmp_path / name / "03.ipynb")
+    assert len({each.student.casefold() for each in found(tmp_path)}) == 5
+
+
+@pytest.mark.parametrize("name", [b"Zo\xeb", b"a\nb", b"\x1b[31m", b".dot"])
+def test_a_name_that_no_file_can_hold_is_spelt_otherwise(tmp_path: Path, name: bytes) -> None:
+    hand_in(Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)) / "03.ipynb")
+    (only,) = found(tmp_path)
+    assert only.student.encode("utf-8")
+    assert only.student.isprintable()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+def test_what_is_no_file_or_leads_out_of_the_students_folder_is_said(tmp_path: Path) -> None:
+    other = hand_in(tmp_path / "elsewhere" / "03_uncached_allocator.ipynb")
+    for student in ("link", "nowhere", "pipe", "folder"):
+        (tmp_path / "class" / student).mkdir(parents=True)
+    place = "03_uncached_allocator.ipynb"
+    (tmp_path / "class" / "link" / place).symlink_to(other)
+    (tmp_path / "class" / "nowhere" / place).symlink_to("nothing.ipynb")
+    os.mkfifo(tmp_path / "class" / "pipe" / place)
+    (tmp_path / "class" / "folder" / place).mkdir()
+    assert {each.student: each.problem for each in found(tmp_path / "class")} == {
+        "link": "it is a link to a file outside the student's folder",
+        "nowhere": "it is no file",
+        "pipe": "it is no file",
+        "folder": "it is no file",
+    }
 
 
 def test_a_file_of_no_known_chapter_is_placed_nowhere(tmp_path: Path) -> None:

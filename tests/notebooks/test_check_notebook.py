@@ -610,6 +610,57 @@ def test_a_loop_that_nothing_stops_costs_its_own_step(tmp_path: Path, monkeypatc
     assert fault.startswith("Cell [7] (`import signal`) had not ended after 1.5 seconds and could not be interrupted")
 
 
+TRICKS = {  # what is run -> what is said of it
+    "fake = types.ModuleType('fake')\nfake.examined = lambda *a: FORGED\nsys.modules[KERNEL] = fake": "in place of",
+    """
+def __import__(name):
+    module = types.SimpleNamespace(examined=lambda *a: FORGED)
+    return types.SimpleNamespace(import_module=lambda name: module)
+""": "in place of",
+    "import json\njson.dumps = lambda *a, **k: FORGED": "ended the kernel: it answers what nobody can read",
+    """
+from refimpl.checks.catalogue import find
+object.__setattr__(find('03-free'), 'properties', ())
+""": "the step 03-free",
+    """
+from refimpl.checks.step import Log
+
+@add_to_class(UncachedBlockAllocator)
+def free(self, block):
+    Log.expect = Log.hold = lambda *a, **k: None
+""": "During the check your code replaced",
+}
+
+
+@pytest.mark.parametrize(("trick", "said"), TRICKS.items(), ids=["module", "import", "json", "step", "during"])
+def test_a_trick_earns_nothing_and_is_named(trick: str, said: str, tmp_path: Path) -> None:
+    found = {"exercise_id": "03-free", "title": "", "outcome": "passed", "points": 1000, "max_points": 1000}
+    forged = json.dumps({"result": {**found, "message": "", "trace": ()}, "put_back": (), "still_runs": False})
+    nb = solved()
+    cell(nb, "03-free-answer").source = FORGETS_THE_OTHER_OWNERS
+    put(
+        nb,
+        f"import sys, types\nFORGED, KERNEL = {forged!r}, {kernel_module.__name__!r}\n{trick}",
+        before="03-free-check",
+    )
+    report = CleanRun(Document(save(nb, tmp_path / "03.ipynb")), 30).report()
+    assert outcomes(report)["03-free"][1] < 4.0
+    assert said in " ".join([*report.faults, line(report, "03-free")])
+
+
+def test_a_kernel_that_is_lost_once_may_be_the_machines_fault(tmp_path: Path) -> None:
+    """The cell is run again before its author is blamed."""
+    nb, flag = solved(), tmp_path / "was-here"
+    put(
+        nb,
+        f"import os\nfrom pathlib import Path\nflag = Path({str(flag)!r})\n"
+        "if not flag.exists():\n    flag.touch()\n    os._exit(1)",
+        before="03-free-check",
+    )
+    report = CleanRun(Document(save(nb, tmp_path / "03.ipynb")), 30).report()
+    assert (report.points, report.faults) == (10.0, ())
+
+
 def test_what_cells_replace_under_the_checks_is_put_back_and_named(tmp_path: Path) -> None:
     nb = solved()
     cell(nb, "03-free-answer").source = FORGETS_THE_OTHER_OWNERS
