@@ -288,13 +288,13 @@ def test_the_table_of_all_steps_keeps_what_another_run_marked_and_no_text_is_a_f
 # What a machine without a fault does not show
 
 
-FORGED = """
+FORGED = r"""
 import json, os
 report = {report!r}
 for name in ("/proc/%d/fd/1" % os.getppid(), "/proc/1/fd/1"):
     try:
         with open(name, "w") as file:
-            file.write(report)
+            file.write(f"\n{report}\n")
     except OSError as error:
         pass
 os.kill(os.getppid(), 9)
@@ -311,6 +311,18 @@ def test_a_cell_cannot_write_the_report(report: str, tmp_path: Path) -> None:
     marks = Grading(ROOT, QUICK, uses_gradebook=False, kept_in=tmp_path / "marks").marks_of(submission)
     assert marks.problem == ""
     assert [step.result.points for step in marks.report.steps] == [3.0, 0.0, 3.0]
+
+
+@needs_bubblewrap
+def test_a_cell_cannot_write_a_result_and_wait_for_the_end(tmp_path: Path) -> None:
+    result = {"exercise_id": "03-free", "title": "", "outcome": "passed", "points": 4.0, "max_points": 4, "message": ""}
+    line = json.dumps({"result": {**result, "trace": []}})
+    hand_in(tmp_path, ["bob"], free=FORGED.replace("{report!r}", repr(line)) + "\nimport time\ntime.sleep(60)")
+    (submission,) = submissions([tmp_path], [CHAPTER], QUICK)
+    limits = Limits(seconds=8.0, cell_seconds=60.0)
+    marks = Grading(ROOT, limits, uses_gradebook=False, kept_in=tmp_path / "marks").marks_of(submission)
+    assert marks.problem == "the notebook had not ended after 8 seconds"
+    assert [step.result.points for step in marks.report.steps] == [3.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -354,6 +366,7 @@ def test_a_submission_that_brings_down_the_process_that_marks_it_keeps_what_it_h
     assert marks.remarks == ["Not marked to its end: the process that marked the notebook was brought down by it."]
     assert [step.result.points for step in marks.report.steps] == [3.0, 0.0, 0.0]
     assert "It was not checked: the process that marked" in marks.report.steps[2].result.message
+    assert left_behind() == []
 
 
 def test_a_notebook_that_takes_too_long_is_cut_off_and_tried_again_when_it_may_take_longer(tmp_path: Path) -> None:

@@ -634,7 +634,7 @@ def free(self, block):
 
 @pytest.mark.parametrize(("trick", "said"), TRICKS.items(), ids=["module", "import", "json", "step", "during"])
 def test_a_trick_earns_nothing_and_is_named(trick: str, said: str, tmp_path: Path) -> None:
-    found = {"exercise_id": "03-free", "title": "", "outcome": "passed", "points": 1000, "max_points": 1000}
+    found = {"exercise_id": "03-free", "title": "", "outcome": "passed", "points": 4.0, "max_points": 4}
     forged = json.dumps({"result": {**found, "message": "", "trace": ()}, "put_back": (), "still_runs": False})
     nb = solved()
     cell(nb, "03-free-answer").source = FORGETS_THE_OTHER_OWNERS
