@@ -87,7 +87,7 @@ def test_points_and_a_comment_given_beside_the_panel_outlive_the_button(
     assert "YOUR CODE HERE" not in page.inner_text("body")
     write(page, "[id='03-free_extra_credit']", "0.5", "/api/grade/")
     write(page, ".nbgrader_cell:has-text('@add_to_class') textarea >> nth=1", COMMENT, "/api/comment/")
-    page.locator("[id='03-free']").evaluate("field => field.scrollIntoView({block: 'center'})")
+    panel.evaluate("(panel, to) => window.scrollBy(0, panel.getBoundingClientRect().bottom - to)", HEIGHT - 20)
     save(page, "formgrader_answer")
 
     assert rows(page, formgrader)["jun"] == "9.36 / 10"
