@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from refimpl.check_notebook.report import CannotRun, nothing_found
+from refimpl.check_notebook.report import CannotRun, nothing_found, result_of
 from refimpl.check_notebook.seal import Seal
 from refimpl.checks import CheckResult
 from refimpl.checks.catalogue import chapter_steps, find
@@ -136,7 +136,7 @@ class Kernel:
         said = self.ask(examined, step.exercise_id, time_limit, limit=START_TIMEOUT + checks * time_limit)
         try:
             found = json.loads(said)
-            result = found["result"] and CheckResult(**{**found["result"], "trace": tuple(found["result"]["trace"])})
+            result = found["result"] and result_of(found["result"])
             if found["key"] == self._key and (not result or (result.exercise_id, result.max_points) == _of(step)):
                 return Examined(result, tuple(found["put_back"]), found["still_runs"])
         except (ValueError, KeyError, TypeError):

@@ -82,6 +82,11 @@ class Report:
         }
 
 
+def result_of(found: dict[str, Any]) -> CheckResult:
+    """The result that `dataclasses.asdict` made this of; raises KeyError, TypeError or ValueError for anything else."""
+    return CheckResult(**{**found, "trace": tuple(found["trace"])})
+
+
 def nothing_found(step: Step, outcome: Any, message: str) -> CheckResult:
     """The result of a step that a check could not be asked about."""
     return CheckResult(step.exercise_id, step.title, outcome, 0.0, step.points, message)

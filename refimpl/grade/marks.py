@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import refimpl
-from refimpl.check_notebook.report import Report, StepReport, nothing_found
+from refimpl.check_notebook.report import Report, StepReport, nothing_found, result_of
 from refimpl.checks import CheckResult
 from refimpl.checks.step import Step
 from refimpl.grade.apart import Found
@@ -111,7 +111,7 @@ def _known(found: Found, wanted: Sequence[Step]) -> dict[str, CheckResult]:
     known = {}
     for each in found.results if found.report is None else ():
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            result = _result(_writable(each))
+            result = result_of(_writable(each))
             if points.get(result.exercise_id) == result.max_points:
                 known[result.exercise_id] = result
     return known
@@ -122,17 +122,13 @@ def _writable(found: Any) -> Any:
     return json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def _result(found: dict[str, Any]) -> CheckResult:
-    return CheckResult(**{**found, "trace": tuple(found["trace"])})
-
-
 def _report(found: dict[str, Any], wanted: Sequence[Step] | None = None) -> Report:
     """The report, as JSON has it; raises ValueError when it is not about the steps that are wanted."""
     steps = []
     for step in found["steps"]:
         step = dict(step)
         faults = tuple(step.pop("faults"))
-        steps.append(StepReport(_result(step), faults))
+        steps.append(StepReport(result_of(step), faults))
     said = [(step.result.exercise_id, step.result.max_points) for step in steps]
     if wanted is not None and said != [(step.exercise_id, step.points) for step in wanted]:
         raise ValueError(f"the report is about {said}")
