@@ -115,10 +115,9 @@ def _answer(command: list[str], request: str, folder: str, limits: Limits) -> tu
             why = _end_of(process, limits)
         finally:
             process.kill()
-            if not walls.bubblewrap():  # which leaves nothing alive itself
-                from refimpl.grade import watch  # needs psutil, which the core does not
+            from refimpl.grade import watch  # needs psutil, which the core does not
 
-                watch.kill_all_marked(mark)
+            watch.kill_all_marked(mark)  # bubblewrap ends all of them too, but may need a moment
             for reader in readers:
                 reader.join(PATIENCE)  # something that got away may hold the other end
     lines = list(_parsed(said))

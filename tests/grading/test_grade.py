@@ -370,7 +370,8 @@ def test_a_submission_that_brings_down_the_process_that_marks_it_keeps_what_it_h
 
 
 def test_a_notebook_that_takes_too_long_is_cut_off_and_tried_again_when_it_may_take_longer(tmp_path: Path) -> None:
-    hand_in(tmp_path, ["bob"], free="import time\ntime.sleep(60)")
+    many = "import os, time\nfor _ in range(40):\n    os.fork() or time.sleep(60)\ntime.sleep(60)"
+    hand_in(tmp_path, ["bob"], free=many)
     (submission,) = submissions([tmp_path], [CHAPTER], QUICK)
     short = Grading(ROOT, Limits(seconds=6.0), uses_gradebook=False, kept_in=tmp_path / "marks")
     assert short.marks_of(submission).remarks[0].startswith("Not marked to its end: the notebook had not ended after 6")
