@@ -96,11 +96,13 @@ work:
 
 # The versions of today, within the ranges of pyproject.toml; torch and triton stay the pair that was tested. The
 # learner's packages are known by their names before the rest comes, their versions afterwards: the two files agree.
+# Every pin takes the oldest Python 3.11, which soupsieve 3 does not: Debian 12 has 3.11.2.
+FOR_OLD := 'soupsieve<3'
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet torch==2.13.0 triton==3.7.1 -e '.[serving,lab]'
+	.venv-lock/bin/python -m pip install --quiet torch==2.13.0 triton==3.7.1 $(FOR_OLD) -e '.[serving,lab]'
 	.venv-lock/bin/python -m pip freeze --exclude refimpl | sed 's/==.*//' > .venv-lock/own
-	.venv-lock/bin/python -m pip install --quiet torch==2.13.0 triton==3.7.1 -e '.[dev]'
+	.venv-lock/bin/python -m pip install --quiet torch==2.13.0 triton==3.7.1 $(FOR_OLD) -e '.[dev]'
 	.venv-lock/bin/python -m pip freeze --exclude refimpl | sed -E \
 		-e 's/^torch==([0-9.]+).*/torch==\1/' \
 		-e 's/^triton==.*/&; platform_system == "Linux" and platform_machine == "x86_64"/' > .venv-lock/all

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import tomllib
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,19 @@ def test_the_oldest_python_is_the_one_that_is_tested():
     oldest = PROJECT["requires-python"].removeprefix(">=")
     assert set(named) == {oldest, "${{ matrix.python }}"}
     assert yaml.safe_load(WORKFLOWS[1].read_text())["jobs"]["newest"]["strategy"]["matrix"]["python"][0] == oldest
+
+
+@pytest.mark.parametrize("lock", ["requirements.txt", "requirements-dev.txt"])
+def test_every_pin_installs_on_the_oldest_python(lock):
+    """Its first release, not only its latest: distributions stay with what they had."""
+    oldest = PROJECT["requires-python"].removeprefix(">=") + ".0"
+    pins = re.findall(r"^([\w.-]+)==([\w.]+)(?!.*;)", (ROOT / lock).read_text(), re.MULTILINE)
+    assert len(pins) > 20
+    installed = {name: metadata(name) for name, _ in pins}
+    if any(installed[name]["Version"].partition("+")[0] != version for name, version in pins):
+        pytest.skip("what is installed here is not the lock's, as on the newest versions every week")
+    needs = {name: found.get("Requires-Python", "") for name, found in installed.items()}
+    assert {name: need for name, need in needs.items() if not SpecifierSet(need).contains(oldest)} == {}
 
 
 def test_ci_installs_what_tests_would_skip_without(tmp_path):
