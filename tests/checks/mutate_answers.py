@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
+import linecache
 import sys
 import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from refimpl import proof
@@ -94,40 +95,55 @@ def of_node(node: ast.AST, names: list[str]) -> Iterator[tuple[str, Any]]:
                 )
 
 
+class WithoutTypes(ast.NodeTransformer):
+    """Takes away the types of arguments, results and variables: changed ones would change nothing."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.returns = None
+        self.generic_visit(node)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        return node if node.value is None else ast.copy_location(ast.Assign([node.target], node.value), node)
+
+
 def functions(chapter: proof.Chapter, step: Step) -> Iterator[ast.FunctionDef]:
-    """The answers of a step, without their decorators and the types of their arguments."""
+    """The answers of a step, without types; a kernel keeps them, since Triton reads them."""
     ids = chapter.answers_of(step)
     for cell in chapter.solved:
         if cell.grade_id in ids:
             for node in ast.parse(cell.source).body:
                 if isinstance(node, ast.FunctionDef):
-                    node.decorator_list, node.returns = [], None
-                    for argument in (*node.args.args, *node.args.kwonlyargs):
-                        argument.annotation = None
-                    yield node
+                    is_kernel = any(isinstance(decorator, ast.Name) for decorator in node.decorator_list)
+                    yield node if is_kernel else WithoutTypes().visit(node)
 
 
-def compiled(function: ast.FunctionDef, names: dict[str, Any]) -> Any:
-    """The changed function among the names of the notebook."""
-    module = ModuleType("changed")
-    module.__dict__.update(names)
-    source = ast.fix_missing_locations(ast.Module([function], []))
-    exec(compile(source, "<changed>", "exec"), module.__dict__)
-    return module.__dict__[function.name]
+def with_change(step: Step, names: dict[str, Any], function: ast.FunctionDef) -> Any:
+    """The step's subject once the changed function has been run among the names of the notebook, which are used up."""
+    source = ast.unparse(ast.fix_missing_locations(function))
+    where = f"<changed {next(NUMBERS)}>"
+    linecache.cache[where] = (len(source), None, source.splitlines(keepends=True), where)  # where Triton looks
+    exec(compile(source, where, "exec"), names)
+    return names[step.subject]
 
 
 def survivors(chapter: proof.Chapter, step: Step) -> Iterator[str]:
     """What the step's check does not notice."""
     for function in functions(chapter, step):
+        decorators, function.decorator_list = function.decorator_list, []
         for what, changed in changes(function):
-            names = chapter.solution()
-            wrong = {changed.name: compiled(changed, names)}
-            outcome = examine(step, proof.mutated(step, names, wrong), TIME_LIMIT).outcome
+            changed.decorator_list = decorators
+            outcome = examine(step, with_change(step, chapter.solution(), changed), TIME_LIMIT).outcome
             TALLY[outcome] = TALLY.get(outcome, 0) + 1
             if outcome == "passed":
                 yield f"{step.exercise_id} {changed.name} {what}"
 
 
+NUMBERS = itertools.count()
 TALLY: dict[str, int] = {}
 
 
