@@ -27,7 +27,12 @@ FIRST = "of groups alike in both the first makes room"
 QUEUE_KEPT = "the queue stays as it was"
 
 SOMETHING_ELSE = "something else"  # that `choose` returned: no group, no name, no place in the queue
-HALF = Fraction(1, 2)  # second: how long a step takes
+NEW_GROUPS = (
+    ((4, 0),), ((4, 4),), ((8, 0),), ((6, 2),), ((4, 0), (4, 0)), ((4, 1), (2, 1), (1, 0)), ((9, 3),),
+)  # fmt: skip
+USUAL = {"steps_a_second": 2}
+FAST = {"steps_a_second": 128}
+ENDINGS = (SequenceStatus.FINISHED_STOPPED, SequenceStatus.FINISHED_LENGTH_CAPPED)  # taken in turn
 
 
 @dataclass(slots=True)
@@ -36,7 +41,12 @@ class _Member:
 
     prompt: int
     output: int
-    has_ended: bool = False
+    ending: SequenceStatus | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is of those that do not count."""
+        return self.ending is not None
 
     @property
     def tokens(self) -> int:
@@ -49,7 +59,7 @@ class _Request:
     """A group in the account: its sequences and all its notes, (time, tokens), oldest first."""
 
     members: list[_Member]
-    notes: list[tuple[Fraction, int]]
+    notes: list[tuple[Fraction, int]]  # none before it runs
 
     @property
     def tokens(self) -> int:
@@ -65,16 +75,18 @@ class _Request:
 class _VictimWorld(World):
     """Groups that run and pause, the policy that takes notes of them, and what it answers.
 
-    Operations: ("group", key, (prompt, output), …), a sequence for each pair; ("run", steps, key, …), so many steps of
-    half a second in which these groups run; ("note", key), one begins and nothing more; ("pause", steps), in which none
-    runs; ("finish", key, i), sequence i ends; ("turn",), the queue is turned round; and the questions
-    ("total_len", key), ("speed", key) and ("choose",).
+    Operations: ("group", key, (prompt, output), …), a sequence for each pair; ("run", steps, key, …), so many steps in
+    which these groups run; ("note", key), one begins and nothing more; ("pause", steps), in which none runs;
+    ("finish", key, i), sequence i ends; ("turn",), the queue is turned round; and the questions ("total_len", key),
+    ("speed", key) and ("choose",).
     """
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
         self.names = Names()
         self.now = Fraction(0)
+        self.step = Fraction(1, setup["steps_a_second"])
+        self.ended = 0
         self.groups: dict[Hashable, SequenceGroup] = {}
         self.account: dict[Hashable, _Request] = {}
         self.queue: list[Hashable] = []
@@ -87,7 +99,7 @@ class _VictimWorld(World):
         keys = list(self.groups)
         if len(keys) < 5:
             new = self.names.new_key()
-            for members in (((4, 0),), ((4, 4),), ((8, 0),), ((6, 2),), ((4, 0), (4, 0)), ((4, 1), (2, 1)), ((9, 3),)):
+            for members in NEW_GROUPS:
                 yield "group", new, *members
         for key in keys:
             yield from (("run", steps, key) for steps in (1, 2, 4, 20))
@@ -126,7 +138,6 @@ class _VictimWorld(World):
         seqs = []
         for i, (prompt, output) in enumerate(members):
             seqs.append(Sequence(100 * len(self.groups) + i, [7] * prompt, 4))
-            seqs[-1].status = SequenceStatus.RUNNING
             for _ in range(output):
                 seqs[-1].append_token_id(7)
         self.groups[key] = SequenceGroup(name, seqs, arrival_time=float(len(self.groups)))
@@ -137,7 +148,7 @@ class _VictimWorld(World):
 
     def _run(self, steps: int, *keys: Hashable) -> None:
         names = ", ".join(self.names[key] for key in keys)
-        self.log.note(f"# {counted(steps, 'step')} of 0.5 s: policy.note, then a token for each sequence of {names}")
+        self.log.note(f"# {self._said(steps)}: policy.note, then a token for each sequence of {names}")
         for _ in range(steps):
             for key in keys:
                 self._take_note(key)
@@ -145,7 +156,7 @@ class _VictimWorld(World):
                     if not member.has_ended:
                         seq.append_token_id(7)
                         member.output += 1
-            self.now += HALF
+            self.now += self.step
 
     def _note(self, key: Hashable) -> None:
         self.log.note(f"policy.note({self.names[key]}, now={float(self.now)})")
@@ -153,17 +164,24 @@ class _VictimWorld(World):
 
     def _take_note(self, key: Hashable) -> None:
         request = self.account[key]
+        for seq, member in zip(self.groups[key].get_seqs(), request.members, strict=True):
+            if not member.has_ended:
+                seq.status = SequenceStatus.RUNNING
         request.notes.append((self.now, request.tokens))
         self.policy.note(self.groups[key], float(self.now))
 
     def _finish(self, key: Hashable, i: int) -> None:
-        self.groups[key].get_seqs()[i].status = SequenceStatus.FINISHED_STOPPED
-        self.account[key].members[i].has_ended = True
-        self.log.note(f"{self.names[key]}.seqs[{i}].status = SequenceStatus.FINISHED_STOPPED")
+        ending = ENDINGS[self.ended % len(ENDINGS)]
+        self.ended += 1
+        self.groups[key].get_seqs()[i].status = self.account[key].members[i].ending = ending
+        self.log.note(f"{self.names[key]}.seqs[{i}].status = {ending}")
 
     def _pause(self, steps: int) -> None:
-        self.now += steps * HALF
-        self.log.note(f"# {counted(steps, 'step')} of 0.5 s in which none of them runs")
+        self.now += steps * self.step
+        self.log.note(f"# {self._said(steps)} in which none of them runs")
+
+    def _said(self, steps: int) -> str:
+        return f"{counted(steps, 'step')} of {float(self.step)} s"
 
     def _turn(self) -> None:
         self.queue.reverse()
@@ -192,7 +210,7 @@ class _VictimWorld(World):
             prop = SPEED if wanted else NO_SPEED
         elif any(member.has_ended for member in request.members):
             prop = ENDED
-        thought = None if right else self._thought(question, got)
+        thought = None if right else self._thought(question, got, key)
         should = f"it should return {_decimal(wanted)}"
         evidence |= {"got": _decimal(got), "wanted": _decimal(wanted)}
         self.log.hold(prop, right, should, f"it is {_decimal(got)}", thought, **evidence)
@@ -265,11 +283,12 @@ class _VictimWorld(World):
         given = asked(lambda: [world._answer(question, key) for world, key, question in questions])
         return given is not None and alike(given, wanted)
 
-    def _thought(self, question: str, got: Any) -> str | None:
+    def _thought(self, question: str, got: Any, key: Hashable = None) -> str | None:
         if got is None or got == (SOMETHING_ELSE, "None"):
             return "nothing-returned"
         worlds = [_after(history, self.subject) for history in VICTIM_PROBES]
-        theories = VICTIM_THEORIES[question]
+        here = (self,) if question == "choose" else (self.account[key], self.now)
+        theories = [(name, theory) for name, theory in VICTIM_THEORIES[question] if alike(got, theory(*here))]
         if question == "choose":
             if not self._measures_right(worlds):
                 return None
@@ -282,7 +301,7 @@ class _VictimWorld(World):
 
 def _after(history: History, subject: Any) -> _VictimWorld:
     """A world of its own in which all this has happened."""
-    world = _VictimWorld(subject, {}, Log())
+    world = _VictimWorld(subject, history.setup, Log())
     for operation in history.operations:
         world.perform(operation)
     return world
@@ -335,6 +354,11 @@ VICTIM_THEORIES: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
         ("prompts-not-counted", lambda request, now: sum(m.output for m in request.members if not m.has_ended)),
         ("prompts-not-counted", lambda request, now: sum(m.output for m in request.members)),
         ("ended-sequences-counted", lambda request, now: sum(m.tokens for m in request.members)),
+        (
+            "ended-sequences-counted",
+            lambda request, now: sum(m.tokens for m in request.members if m.ending is not ENDINGS[0]),
+        ),
+        ("only-those-that-run", lambda request, now: request.tokens if request.notes else 0),
         ("one-sequence-for-all", lambda request, now: max(m.tokens for m in request.members if not m.has_ended)),
         ("one-sequence-for-all", lambda request, now: next(m.tokens for m in request.members if not m.has_ended)),
         ("one-sequence-for-all", lambda request, now: max(m.tokens for m in request.members)),
@@ -353,6 +377,7 @@ VICTIM_THEORIES: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
         ("fastest-goes", lambda world: _by(world, lambda r: (r.tokens, r.speed(world.now)))),
         ("speed-first", lambda world: _by(world, lambda r: (-r.speed(world.now), r.tokens))),
         ("speed-first", lambda world: _by(world, lambda r: -r.speed(world.now))),
+        ("speed-first", lambda world: _by(world, lambda r: 100 * r.tokens - r.speed(world.now))),
         ("speed-not-asked", lambda world: _by(world, lambda r: r.tokens)),
         ("speed-not-asked", lambda world: _by(world, lambda r: r.tokens, last=True)),
         ("newest-goes", lambda world: world.queue[-1]),
@@ -368,22 +393,26 @@ VICTIM_THEORIES: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
 VICTIM_PROBES = (
     # all of them of other lengths; two have run, one of them slowly
     History.of(
-        {}, ("group", "a", (6, 4)), ("group", "b", (8, 0)), ("group", "c", (4, 2), (3, 1)),
+        USUAL, ("group", "a", (6, 4)), ("group", "b", (8, 0)), ("group", "c", (4, 2), (3, 1)),
         ("group", "d", (2, 1), (5, 4)), ("run", 3, "b", "c"), ("pause", 2), ("run", 2, "b"),
     ),
     # three of one length, two of them alike
     History.of(
-        {}, ("group", "a", (7, 0)), ("group", "b", (9, 0)), ("group", "c", (9, 0)), ("group", "d", (8, 0)),
+        USUAL, ("group", "a", (7, 0)), ("group", "b", (9, 0)), ("group", "c", (9, 0)), ("group", "d", (8, 0)),
         ("run", 1, "d"), ("pause", 1),
     ),
     # more steps than notes are kept, after a slow beginning
     History.of(
-        {}, ("group", "a", (9, 7)), ("group", "b", (20, 0), (3, 1)), ("finish", "b", 0),
+        USUAL, ("group", "a", (9, 7)), ("group", "b", (20, 0), (3, 1)), ("finish", "b", 0),
         ("group", "c", (40, 9), (30, 8)), ("finish", "c", 1), ("run", 3, "a"), ("pause", 6), ("run", 18, "a", "b"),
         ("pause", 1),
     ),
-    History.of({}, ("group", "a", (5, 1)), ("group", "b", (3, 2)), ("run", 4, "b"), ("run", 3, "a")),
-    History.of({}, ("group", "a", (6, 0)), ("group", "b", (6, 0)), ("group", "c", (2, 1)), ("turn",)),
+    History.of(USUAL, ("group", "a", (5, 1)), ("group", "b", (3, 2)), ("run", 4, "b"), ("run", 3, "a")),
+    History.of(USUAL, ("group", "a", (6, 0)), ("group", "b", (6, 0)), ("group", "c", (2, 1)), ("turn",)),
+    # the slower one is shorter and comes later
+    History.of(USUAL, ("group", "a", (7, 0)), ("group", "b", (3, 0)), ("run", 2, "a")),
+    # the longest by a token is by far the fastest
+    History.of(FAST, ("group", "a", (5, 0), (3, 0)), ("group", "b", (9, 0)), ("run", 1, "a")),
 )  # fmt: skip
 
 
@@ -404,6 +433,8 @@ STEP = Step(
         "count {got}.",
         "ended-sequences-counted": "A sequence that has ended holds no blocks any more: `{name}` has {wanted} "
         "tokens in those that go on, and you count {got}.",
+        "only-those-that-run": "A sequence that does not run yet has not ended: `{name}` has {wanted} tokens in those "
+        "that go on, and you count {got}.",
         "one-sequence-for-all": "A group makes room with all of its sequences, so their tokens add up: `{name}` "
         "has {wanted}, and you count {got}.",
         "all-tokens-by-time": "The speed is what was generated since the oldest note: `{name}` had tokens before "
@@ -439,27 +470,35 @@ STEP = Step(
     world=_VictimWorld,
     examples=(
         History.of(
-            {}, ("group", "a", (5, 2)), ("total_len", "a"), ("group", "b", (2, 1), (2, 2)), ("run", 2, "a"),
+            USUAL, ("group", "a", (5, 2)), ("total_len", "a"), ("group", "b", (2, 1), (2, 2)), ("run", 2, "a"),
             ("speed", "a"), ("choose",),
         ),
-        History.of({}, ("group", "a", (4, 4)), ("speed", "a"), ("note", "a"), ("speed", "a"), ("choose",)),
+        History.of(USUAL, ("group", "a", (4, 4)), ("speed", "a"), ("note", "a"), ("speed", "a"), ("choose",)),
         History.of(
-            {}, ("group", "a", (4, 0)), ("group", "b", (6, 0)), ("run", 2, "a"), ("choose",), ("speed", "a"),
+            USUAL, ("group", "a", (4, 0)), ("group", "b", (6, 0)), ("run", 2, "a"), ("choose",), ("speed", "a"),
             ("speed", "b"),
         ),
-        History.of({}, ("group", "a", (8, 0)), ("group", "b", (8, 0)), ("choose",), ("turn",), ("choose",)),
+        History.of(USUAL, ("group", "a", (8, 0)), ("group", "b", (8, 0)), ("choose",), ("turn",), ("choose",)),
         History.of(
-            {}, ("group", "a", (5, 0)), ("group", "b", (6, 0)), ("run", 1, "a"), ("pause", 2), ("choose",),
+            USUAL, ("group", "a", (5, 0)), ("group", "b", (6, 0)), ("run", 1, "a"), ("pause", 2), ("choose",),
         ),
         History.of(
-            {}, ("group", "a", (4, 0), (9, 2)), ("finish", "a", 1), ("total_len", "a"), ("group", "b", (6, 0)),
+            USUAL, ("group", "a", (4, 0), (9, 2)), ("finish", "a", 1), ("total_len", "a"), ("group", "b", (6, 0)),
             ("choose",),
         ),
-        History.of({}, ("group", "a", (6, 0)), ("run", 2, "a"), ("pause", 2), ("speed", "a")),
         History.of(
-            {}, ("group", "a", (6, 0)), ("run", 1, "a"), ("pause", 4), ("run", 20, "a"), ("speed", "a"), ("pause", 3),
-            ("speed", "a"),
+            USUAL, ("group", "a", (4, 0), (9, 2), (3, 1)), ("finish", "a", 0), ("finish", "a", 1), ("total_len", "a"),
+        ),
+        History.of(
+            USUAL, ("group", "a", (5, 0)), ("group", "b", (5, 0)), ("group", "c", (6, 0)), ("run", 1, "b"),
+            ("run", 1, "a"), ("choose",),
+        ),
+        History.of(FAST, ("group", "a", (5, 0)), ("group", "b", (5, 0)), ("run", 1, "a"), ("choose",)),
+        History.of(USUAL, ("group", "a", (6, 0)), ("run", 2, "a"), ("pause", 2), ("speed", "a")),
+        History.of(
+            USUAL, ("group", "a", (6, 0)), ("run", 1, "a"), ("pause", 4), ("run", 20, "a"), ("speed", "a"),
+            ("pause", 3), ("speed", "a"),
         ),
     ),
-    setups=lambda rng: {},
+    setups=lambda rng: USUAL,
 )  # fmt: skip

@@ -87,6 +87,18 @@ class _FirstOnly(_Index):
         return super()._candidates(key)[:1]
 
 
+def _ends(content: Content) -> tuple[int | None, int, int, int]:
+    """The prefix, how many tokens there are, the first and the last of them."""
+    prefix, tokens = content
+    return prefix, len(tokens), tokens[0], tokens[-1]
+
+
+def _in_one(content: Content) -> tuple[int, ...]:
+    """The prefix in front of the tokens, as if it were one."""
+    prefix, tokens = content
+    return tokens if prefix is None else (prefix, *tokens)
+
+
 Belief = Callable[[Content, Content], bool]  # known, asked for -> whether they pass for the same
 BELIEFS: tuple[tuple[str, type[_Index], Belief], ...] = (
     *(("hash-believed", kind, lambda known, asked: True) for kind in (_Index, _LastFirst)),
@@ -100,13 +112,18 @@ BELIEFS: tuple[tuple[str, type[_Index], Belief], ...] = (
             ("number-of-tokens-compared", lambda known, asked: (known[0], len(known[1])) == (asked[0], len(asked[1]))),
             ("order-lost", lambda known, asked: (known[0], sorted(known[1])) == (asked[0], sorted(asked[1]))),
             ("order-lost", lambda known, asked: sorted(known[1]) == sorted(asked[1])),
-            ("first-token-compared", lambda known, asked: (known[0], known[1][0]) == (asked[0], asked[1][0])),
-            ("first-token-compared", lambda known, asked: known[1][0] == asked[1][0]),
+            ("some-tokens-compared", lambda known, asked: (known[0], known[1][0]) == (asked[0], asked[1][0])),
+            ("some-tokens-compared", lambda known, asked: known[1][0] == asked[1][0]),
         )
     ),
     ("zero-is-a-block", _NoZero, lambda known, asked: known == asked),
     *(
         ("zero-is-a-block", kind, lambda known, asked: (known[0] or 0, known[1]) == (asked[0] or 0, asked[1]))
+        for kind in (_Index, _OneBucket)
+    ),
+    ("some-tokens-compared", _Index, lambda known, asked: _ends(known) == _ends(asked)),
+    *(
+        ("prefix-for-a-token", kind, lambda known, asked: _in_one(known) == _in_one(asked))
         for kind in (_Index, _OneBucket)
     ),
     ("only-the-last-is-kept", _LastOnly, lambda known, asked: known == asked),
@@ -135,7 +152,7 @@ class _CollisionWorld(World):
         return filter(self.possible, self._all_choices())
 
     def _all_choices(self) -> Iterator[Operation]:
-        pieces = ((1, 6), (6, 1), (2, 5), (1, 2), (4, 3), (3,), (0, 3), (1, 5), (1,), (16,))
+        pieces = ((1, 6), (6, 1), (2, 5), (1, 2), (4, 3), (3,), (0, 3), (1, 5), (1,), (16,), (1, 4, 2), (1, 3, 2))
         befores = ["", *list(self.block_of)[-4:]]
         for before in befores:
             for piece in pieces:
@@ -243,10 +260,11 @@ SHOWN_BY_A_BLOCK = {name for name, _, _ in BELIEFS} - {*SHOWN_BY_NONE, "zero-is-
 
 _ADDED: tuple[Content, ...] = (
     (None, (1, 6)), (None, (2, 5)), (0, (3, 3)), (1, (3, 3)), (0, (4, 2)), (None, (3,)), (None, (6, 1)), (None, (1, 5)),
+    (None, (1, 4, 2)),
 )  # fmt: skip
 _ASKED: tuple[Content, ...] = (
     *_ADDED, (2, (3, 3)), (None, (4, 2)), (0, (2, 4)), (None, (5, 2)), (None, (4, 3)), (1, (1, 6)), (None, (1, 2)),
-    (4, (3,)),
+    (4, (3,)), (None, (1, 3, 2)), (None, (0, 3, 3)),
 )  # fmt: skip
 COLLISION_PROBES = tuple((hashes, _ADDED, _ASKED) for hashes in (1, 3)) + ((1, _ADDED[:1], _ASKED), (2, (), _ASKED))
 
@@ -273,8 +291,10 @@ STEP = Step(
         "asked for, and you found block {got}, which stands behind {behind}.",
         "number-of-tokens-compared": "As many tokens are not the same tokens: {tokens} was asked for, and you "
         "found block {got}, which holds {known}.",
-        "first-token-compared": "Every token has to be the same and not only the first: {tokens} was asked for, "
+        "some-tokens-compared": "Every token has to be the same and not only one or two: {tokens} was asked for, "
         "and you found block {got}, which holds {known}.",
+        "prefix-for-a-token": "A prefix is the number of a block and no token: {tokens} behind {prefix} was asked for, "
+        "and you found block {got}, which holds {known} behind {behind}.",
         "order-lost": "The same tokens in another order are another text: {tokens} was asked for, and you found "
         "block {got}, which holds {known}.",
         "only-the-last-is-kept": "Two contents may have one hash, and both are to be found: {tokens} behind "
@@ -299,9 +319,13 @@ STEP = Step(
             1, ("add", "a", "", (1, 7)), ("find", "", (1, 7)), ("find", "", (7, 1)), ("find", "", (1, 6)),
             ("find", "", (1,)), ("find", "", (17,)),
         ),
+        _collision_history(1, ("add", "a", "", (1, 4, 2)), ("find", "", (1, 4, 2)), ("find", "", (1, 3, 2))),
         _collision_history(
             1, ("add", "a", "", (1, 7)), ("add", "b", "a", (2, 2)), ("find", "a", (2, 2)), ("find", "b", (2, 2)),
             ("find", "", (1, 7)), ("find", "a", (1, 7)),
+        ),
+        _collision_history(
+            1, ("add", "a", "", (1, 7)), ("add", "b", "a", (3,)), ("find", "a", (3,)), ("find", "", (0, 3)),
         ),
         _collision_history(1000, ("add", "a", "", (1, 7)), ("find", "", (1, 7)), ("find", "", (1, 8))),
     ),

@@ -25,7 +25,7 @@ NO_CANDIDATE = "without a candidate ValueError is raised"
 GIVEN_KEPT = "lengths and candidates stay as they were"
 
 Lengths = tuple[int, ...]
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+SIZES = (1, 2, 4, 8, 12, 16, 32, 64, 128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +110,12 @@ PICK_PROBES = (
     (_Mix((12, 12), 5, 5), [3, 4, 2, 12]),
     (_Mix((9,), 1, 4), [16, 1, 8, 12]),
     (_Mix((6,), 2, 6), [3, 2, 8]),
+    (_Mix((5,), 1, 1), [8, 2]),
 )
 
 
 class _SizesWorld(World):
-    """Each operation is one question to a new object.
+    """Each operation is one question, to a new object unless lengths and costs are those of the last one.
 
     Operations: ("cost", lengths, slot_bytes, block_bytes, size) and ("pick", lengths, slot_bytes, block_bytes,
     candidates).
@@ -123,6 +124,7 @@ class _SizesWorld(World):
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
         self.rng = random.Random(setup["draw"])
+        self.mix: _Mix | None = None
 
     def choices(self) -> Iterable[Operation]:
         for _ in range(4):
@@ -139,9 +141,11 @@ class _SizesWorld(World):
     def perform(self, operation: Operation) -> None:
         verb, lengths, slot_bytes, block_bytes, asked = operation
         mix = _Mix(lengths, slot_bytes, block_bytes)
-        given = list(lengths)
-        line = f"sizes = BlockSizes({given}, slot_bytes={slot_bytes}, block_bytes={block_bytes})"
-        sizes = self.log.call(line, self.subject, given, slot_bytes, block_bytes)
+        if mix != self.mix or asked == ():
+            self.mix, self.given = mix, list(lengths)
+            line = f"sizes = BlockSizes({self.given}, slot_bytes={slot_bytes}, block_bytes={block_bytes})"
+            self.sizes = self.log.call(line, self.subject, self.given, slot_bytes, block_bytes)
+        sizes = self.sizes
         if verb == "cost":
             self._cost(sizes, mix, asked)
         elif asked:
@@ -149,7 +153,7 @@ class _SizesWorld(World):
         else:
             names = ("nothing-to-pick-from", "other-error") if self._picks_right() else (None, None)
             self.log.refuse(NO_CANDIDATE, "sizes.pick([])", sizes.pick, [], returned=names[0], other_error=names[1])
-        self.log.expect(GIVEN_KEPT, "the list of lengths", given, list(lengths))
+        self.log.expect(GIVEN_KEPT, "the list of lengths", self.given, list(lengths))
 
     def _cost(self, sizes: Any, mix: _Mix, size: int) -> None:
         got = self.log.call(f"sizes.cost({size})", sizes.cost, size)
@@ -264,7 +268,9 @@ STEP = Step(
         _sizes_history(("cost", (17, 17), 100, 1000, 16)),
         _sizes_history(("pick", (9,), 1, 4, (16, 1, 8, 12))),
         _sizes_history(("pick", (35, 64), 100, 10, (64, 4, 16, 1))),
+        _sizes_history(("pick", (12,), 1, 1, (4, 8, 12))),
         _sizes_history(("pick", (16,), 1, 0, (8, 4, 16, 64))),
+        _sizes_history(("pick", (16,), 1, 0, (8, 64)), ("pick", (16,), 1, 0, (64, 32))),
         _sizes_history(("pick", (35, 64), 100, 1000, (16,)), ("pick", (35, 64), 100, 1000, ())),
     ),
     setups=lambda rng: {"draw": rng.randint(1, 10**6)},

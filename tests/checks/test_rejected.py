@@ -1,0 +1,93 @@
+"""Wrong answers that passed once, and that no misconception stands for: slips of the hand, or state kept too long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from learners import chapter, subject
+
+from refimpl.checks import steps
+from refimpl.checks.engine import examine
+
+Answer = Callable[..., Any]
+
+DecisionLog = chapter("12").solution()["DecisionLog"]
+
+
+def for_every_limit(self: Any, within: int) -> Any:
+    if not hasattr(self, "stays"):
+        self.stays = DecisionLog(self.steps).short_stays(within)
+    return self.stays
+
+
+def without_quiet_steps_at_the_end(self: Any, within: int) -> Any:
+    while self.steps and not self.steps[-1]:
+        self.steps.pop()
+    return DecisionLog(self.steps).short_stays(within)
+
+
+def without_swaps(self: Any) -> Any:
+    self.steps = [[d for d in decisions if d.action in ("recompute", "prefill")] for decisions in self.steps]
+    return DecisionLog(self.steps).recomputed_tokens()
+
+
+def first_that_is_slower(self: Any, queue: Any, now: float) -> Any:
+    longest = max(queue, key=self.total_len)
+    for group in queue:
+        if self.total_len(group) == self.total_len(longest) and self.speed(group, now) < self.speed(longest, now):
+            return group
+    return longest
+
+
+def two_longest(self: Any, group: Any) -> Any:
+    return sum(sorted(seq.get_len() for seq in group.get_unfinished_seqs())[-2:])
+
+
+def until_it_costs_more(self: Any, candidates: Any) -> Any:
+    best, *others = sorted(candidates) or [min(candidates)]
+    for size in others:
+        if self.cost(size) > self.cost(best):
+            break
+        best = size
+    return best
+
+
+def once_picked(self: Any, candidates: Any) -> Any:
+    if not hasattr(self, "picked"):
+        self.picked = min(candidates, key=lambda size: (self.cost(size), -size))
+    return self.picked
+
+
+CASES: list[tuple[str, str, Answer]] = [
+    ("12-read-the-log", "short_stays", for_every_limit),
+    ("12-read-the-log", "short_stays", without_quiet_steps_at_the_end),
+    ("12-read-the-log", "recomputed_tokens", without_swaps),
+    ("12-choose-victim", "choose", first_that_is_slower),
+    ("12-choose-victim", "total_len", two_longest),
+    ("12-pick-block-size", "pick", until_it_costs_more),
+    ("12-pick-block-size", "pick", once_picked),
+]
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "name", "answer"), CASES, ids=[f"{step}: {answer.__name__}" for step, _, answer in CASES]
+)
+def test_a_wrong_answer_without_a_name_is_rejected(exercise_id: str, name: str, answer: Answer) -> None:
+    step = steps()[exercise_id]
+    result = examine(step, subject(step, **{name: answer}))
+    assert (result.outcome, result.misconception) == ("wrong", None), str(result)
+    assert result.points < result.max_points
+
+
+def test_state_that_no_log_shares_tells_no_thought() -> None:
+    left: dict[str, int] = {}
+
+    def longest_absences(self: Any) -> Any:
+        left.update({d.request_id: 0 for decisions in self.steps for d in decisions if d.action == "swap out"})
+        return {**DecisionLog(self.steps).longest_absences(), **dict.fromkeys(left, 1)}
+
+    step = steps()["12-read-the-log"]
+    result = examine(step, subject(step, longest_absences=longest_absences))
+    assert (result.outcome, result.misconception) == ("wrong", None), str(result)
