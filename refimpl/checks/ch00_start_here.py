@@ -36,6 +36,8 @@ class _WasteWorld(World):
 def _fault(got: Any, reserved: int, used: int) -> str | None:
     """The misconception behind a wrong answer."""
     wasted = reserved - used
+    if not 0 < used < reserved and got is not None:
+        return None  # several thoughts give the same answer here
     answers = {
         "nothing-returned": (None,),
         "used-is-not-wasted": (used,),

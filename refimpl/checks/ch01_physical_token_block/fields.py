@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from refimpl.block import Device, PhysicalTokenBlock
-from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, equal, show
+from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, Violation, World, equal, show
+from refimpl.checks.thoughts import returns
 
 GIVEN = "a block keeps what it is given"
 NO_KEY = "a block without a content key says so"
@@ -77,13 +78,13 @@ class _BlockWorld(World):
 
     def _make(self, name: str, *arguments: Any) -> None:
         device, number, size, block_hash, num_hashed_tokens = (*arguments, -1, 0)[:5]
-        block = self.log.call(
-            f"{name} = {_call(arguments)}",
-            partial(_construct, self.subject),
-            *arguments,
-            raises=(ValueError, self._refusal_fault(number, size)),
-            size=size,
-        )
+        construct = partial(_construct, self.subject)
+        refused = ValueError, "number or size"
+        try:
+            block = self.log.call(f"{name} = {_call(arguments)}", construct, *arguments, raises=refused, size=size)
+        except Violation as violation:
+            violation.misconception = self._refusal_fault(device, number, size)
+            raise
         values = (device, number, size, block_hash, num_hashed_tokens)
         self.blocks[name], self.records[name] = block, {**dict(zip(FIELDS, values, strict=True)), **START_VALUES}
         for field in FIELDS:
@@ -92,22 +93,25 @@ class _BlockWorld(World):
             self._check_field(START, name, field)
         self._check_identity(name)
 
-    def _refusal_fault(self, number: int, size: int) -> str:
-        """What the refusal of a good block tells, where only the number or only the size can be the reason."""
-        if number >= size or (number == 0 and size == 1):
+    def _refusal_fault(self, device: Device, number: int, size: int) -> str | None:
+        """What the refusal of a good block tells, where only its number or only its size can be the reason."""
+        other_number = returns(_construct, self.subject, device, number + 1, size)
+        other_size = returns(_construct, self.subject, device, number, 16)
+        if number == 0 and other_number and not other_size:
             zero_was_made = any(record["block_number"] == 0 for record in self.records.values())
-            return "size-refused" if number == 0 and zero_was_made else "number or size"
-        return "size-refused" if number else "number-zero-refused"
+            return None if zero_was_made else "number-zero-refused"
+        return "size-refused" if other_size and not other_number else None
 
     def _check_field(self, property_name: str, name: str, field: str) -> None:
         got, expected = self._read(name, field), self.records[name][field]
         fault = _field_fault(property_name, field, got)
-        if field == "block_number" and self._is_swapped(name):
+        if field == "block_number" and self._is_swapped(name, "block_number", "block_size"):
             fault = "arguments-swapped"
+        if field == "block_hash" and self._is_swapped(name, "block_hash", "num_hashed_tokens"):
+            fault = None
         self._expect(property_name, name, field, got, expected, fault)
 
-    def _is_swapped(self, name: str) -> bool:
-        pair = ("block_number", "block_size")
+    def _is_swapped(self, name: str, *pair: str) -> bool:
         return all(
             equal(self._read(name, field), self.records[name][other])
             for field, other in zip(pair, pair[::-1], strict=True)
@@ -261,10 +265,14 @@ STEP = Step(
         _blocks_history(("__init__", "a", Device.GPU, 3, 16), ("__init__", "b", Device.GPU, -1, 16)),
         _blocks_history(("__init__", "a", Device.GPU, 3, 16, "key of 48 tokens", 48), ("use", "a")),
         _blocks_history(
-            ("__init__", "a", Device.GPU, 3, 16, "a key", 16), ("__init__", "b", Device.GPU, 4, 16, "a key", 16)
+            ("__init__", "a", Device.GPU, 3, 256, "a key", 16), ("__init__", "b", Device.GPU, 9000, 16, "a key", 16)
         ),
         _blocks_history(("__init__", "a", Device.GPU, 3, 16, 0, 16)),
-        _blocks_history(("__init__", "a", Device.CPU, 1, 24), ("__init__", "b", Device.CPU, 1, 0)),
+        _blocks_history(
+            ("__init__", "a", Device.CPU, 1, 20),
+            ("__init__", "b", Device.CPU, 1, 0),
+            ("__init__", "c", Device.CPU, -1, 20),
+        ),
         _blocks_history(("__init__", "a", Device.GPU, 0, 16), ("__init__", "b", Device.GPU, 0, 1)),
         _blocks_history(("__init__", "a", Device.GPU, 3, 1), ("__init__", "b", Device.GPU, 3, 1), ("use", "b")),
     ),

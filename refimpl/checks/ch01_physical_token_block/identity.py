@@ -27,6 +27,7 @@ THOUGHTS = (
     "one-table-only",
     "one device only",
     "first entries only",
+    "used-blocks-left-out",
 )
 SECOND_POOL = "_of_pool_2"  # ends the name of a block that another pool made, on a GPU and numbered from 0 as well
 
@@ -43,6 +44,7 @@ class _IdentityWorld(World):
         self.given: dict[str, list[PhysicalTokenBlock]] = {}  # name -> the table itself
         self.names = Names("table_")
         self.answered: list[list[str]] = []  # what has been asked, and answered well
+        self.answers: list[tuple[Any, list[str]]] = []  # each answer, and what must stand in it still
         self.thoughts = set(THOUGHTS)  # those that would have given every answer so far
 
     def choices(self) -> Iterable[Operation]:
@@ -69,16 +71,20 @@ class _IdentityWorld(World):
             self._ask(key, [self.names[argument] for argument in arguments])
 
     def _table(self, name: str, row: tuple[str, ...]) -> None:
+        used = ""
         for block_name in dict.fromkeys(row):
             if block_name not in self.blocks:
                 device, number, *_ = block_name.split("_")
-                self.blocks[block_name] = PhysicalTokenBlock(Device[device.upper()], int(number), block_size=16)
-                self.looks[block_name] = _look(self.blocks[block_name])
+                block = PhysicalTokenBlock(Device[device.upper()], int(number), block_size=16)
+                if block.block_number % 3 == 0:
+                    block.last_accessed, block.computed = 7.5, True
+                    used += f"    # {block_name} was used at 7.5"
+                self.blocks[block_name], self.looks[block_name] = block, _look(block)
             self.blocks[block_name].ref_count += 1
         self.tables[name] = list(row)
         self.given[name] = [self.blocks[block_name] for block_name in row]
         twin = any(block_name.endswith(SECOND_POOL) for block_name in row)
-        self.log.note(f"{name} = {_row(row)}" + "    # GPU block 0 of another pool, too" * twin)
+        self.log.note(f"{name} = {_row(row)}" + "    # GPU block 0 of another pool, too" * twin + used)
 
     def _ask(self, form: str, names: list[str]) -> None:
         given, inside = [self.given[name] for name in names], f"[{', '.join(names)}]"
@@ -99,12 +105,19 @@ class _IdentityWorld(World):
         self.log.hold(ALL, isinstance(got, list | tuple), should, but, kind, got=show(got))
         again = "walked-twice" if form == "generator" else "earlier-calls-remembered"
         self._compare(got, wanted, rows, again if names in self.answered else None)
+        for answer, was in self.answers:
+            now, should = (
+                [self._name_of(item) for item in answer],
+                f"the list of an earlier call should still be {_row(was)}",
+            )
+            self.log.hold(ALL, now == was, should, f"it is {one_line(_row(now))}", "earlier-calls-remembered")
         if wanted:
             handed_out = next((name for name, table in self.given.items() if table is got), None)
             should, but = "it should return a list of its own", f"it returned `{handed_out}` itself"
             self.log.hold(UNTOUCHED, handed_out is None, should, but, "table-handed-out", table=handed_out)
             self._check_untouched()
             self.answered.append(names)
+            self.answers.append((got, wanted))
 
     def _kind_fault(self, got: Any, wanted: list[str]) -> str | None:
         """The misconception behind an answer that is no list."""
@@ -149,6 +162,7 @@ class _IdentityWorld(World):
             "one-table-only": rows != [] and seen in (rows[0], rows[-1]) and len(set(seen)) == len(seen),
             "one device only": seen == [name for name in wanted if name.startswith("gpu")],
             "first entries only": seen == _first_seen(row[0] for row in rows if row),
+            "used-blocks-left-out": seen == [name for name in wanted if not self.looks[name]["computed"]],
         }
         self.thoughts &= {name for name, fits in answers.items() if fits}
         thought = only_one(self.thoughts) if len(seen) > 1 else None
@@ -249,6 +263,8 @@ STEP = Step(
         "return a list of your own, also where one table has every block.",
         "block-marked": "To list a block is not to use it: `{block}.{field}` was {was}, and is {now} after your "
         "call, so leave every field as it was.",
+        "used-blocks-left-out": "What a block says of itself is no sign that your list has it: `{missing}` had been "
+        "used before your call, so keep what you have met in a container of your own.",
         "owner-counted": "Your list is no block table and owns nothing: leave `{block}.ref_count` as it was.",
         "list-of-tables-expected": "The tables may come one at a time, from a generator, which has neither a "
         "length nor a first entry: go through them with one `for` and ask for no more.",

@@ -1,0 +1,16 @@
+"""The row of a GPU's tensor must not be negative."""
+
+from refimpl import Device
+
+
+def __init__(self, device, block_number, block_size, block_hash=-1, num_hashed_tokens=0):
+    if block_size < 1 or (device is Device.GPU and block_number < 0):
+        raise ValueError("no such block")
+    self.device = device
+    self.block_number = block_number
+    self.block_size = block_size
+    self.block_hash = block_hash
+    self.num_hashed_tokens = num_hashed_tokens
+    self.ref_count = 0
+    self.last_accessed = -1
+    self.computed = False
