@@ -12,9 +12,9 @@ from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
 
 REQUEST_KEEPS = "the request itself, its statuses and tokens, stays as it was"
 
-WAITS, NOBODY, RECOMPUTED = "", "nobody waits", "thrown out once"
+WAITS, NOBODY, SWAPPED_OUT, RECOMPUTED = "", "nobody waits", "nobody waits, they are swapped out", "thrown out once"
 FINISHED_FIRST, RUNNING_FIRST = "after one that has finished", "after one that runs"
-KINDS = (RECOMPUTED, FINISHED_FIRST, RUNNING_FIRST, NOBODY)
+KINDS = (RECOMPUTED, FINISHED_FIRST, RUNNING_FIRST, NOBODY, SWAPPED_OUT)
 
 LOOKED_AT = ("get_block_table", "get_num_free_gpu_blocks", "get_num_free_cpu_blocks")  # after every operation
 
@@ -51,8 +51,8 @@ class AdmissionWorld(ManagerWorld):
             ended = kind == FINISHED_FIRST
             sibling.status = SequenceStatus.FINISHED_STOPPED if ended else SequenceStatus.RUNNING
             return SequenceGroup(group.request_id, [sibling, *seqs])
-        if kind == NOBODY:
-            self._set_status(seqs, SequenceStatus.RUNNING)
+        if kind in (NOBODY, SWAPPED_OUT):
+            self._set_status(seqs, SequenceStatus.RUNNING if kind == NOBODY else SequenceStatus.SWAPPED)
         return group
 
     def words(self, num_tokens: int, num_seqs: int, text: int, kind: str = WAITS) -> str:
@@ -64,6 +64,7 @@ class AdmissionWorld(ManagerWorld):
             FINISHED_FIRST: f"finished=[{num_tokens + 2 * self.block_size} tokens]",
             RUNNING_FIRST: f"running=[{num_tokens + 2 * self.block_size} tokens]",
             NOBODY: "status=RUNNING",
+            SWAPPED_OUT: "status=SWAPPED",
         }
         return f"request({', '.join(parts + [said for name, said in more.items() if name == kind])})"
 

@@ -34,7 +34,8 @@ class Comparison:
     `fault(symptom, facts)` is asked which misconception a difference tells.
 
     The symptoms: no-table, left-table, length, not-in-pool, mixed-up (a block of somebody else's), not-shared, moved (a
-    block has changed that should not), owners, device, free, pairs; and answer, which a world compares by itself.
+    block has changed that should not), owners, device, free, pairs; and answer and forgotten (the cache has lost a
+    content), which a world compares by itself.
     """
 
     def __init__(self, log: Log, manager: Any, account: Account, fault: Callable[[str, Facts], str | None]) -> None:
@@ -125,6 +126,13 @@ class Comparison:
     def _hold(self, name: str, holds: bool, should: str, but: str, symptom: str, facts: Facts) -> None:
         fault = None if holds else self.fault(symptom, facts)
         self.log.hold(name, holds, should, but, fault, **facts)
+
+
+class StateOnly(Comparison):
+    """For steps that are about answers: nobody looks at what is to be copied."""
+
+    def pairs(self, got: Any, pairs: list[Pair], facts: Facts) -> None:
+        """Not compared."""
 
 
 def _is_list(value: Any) -> bool:

@@ -7,6 +7,7 @@ key of a request, and numbers:
     ("can_allocate", num_tokens, num_seqs, text)         a request that is only asked about
     ("allocate", key, num_tokens, num_seqs, text)        a new request
     ("allocate", key)                                    the same once more, refused
+    ("allocate", key, i)                                 sequence i, which has lost its blocks, waits again
     ("append_slots", key, i, token, count)               `count` tokens for sequence i, then one call
     ("fork", key, i), ("fork", key, i, j)                a new child; onto sequence j, which has a table: refused
     ("free", key, i)                                     with a table or without
@@ -21,10 +22,12 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from refimpl.allocator import CachedBlockAllocator
 from refimpl.block import Device
 from refimpl.checks.manager_account import Account
 from refimpl.checks.manager_comparison import Comparison, Facts
 from refimpl.checks.step import Log, Names, Operation, Setup, World, equal, show
+from refimpl.prefix_hash import AnonymousKey
 from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
 
 REFUSES = "what cannot be done is refused with ValueError"
@@ -125,6 +128,7 @@ class ManagerWorld(World):
                 yield from [("fork", key, i)] * 2
                 yield "fork", key, i, 0
                 yield "free", key, i
+                yield "allocate", key, i
 
     def possible(self, operation: Operation) -> bool:
         """Whether the things that it speaks of are there, in a state in which a scheduler could ask for it."""
@@ -132,15 +136,18 @@ class ManagerWorld(World):
         if verb == "can_allocate":
             return True
         key, *arguments = rest
-        if verb == "allocate" and arguments:
+        if verb == "allocate" and len(arguments) > 1:
             return key not in self.names
         if key not in self.names:
             return False
         group = self.groups[key]
-        if verb == "allocate":
+        if verb == "allocate" and not arguments:
             return all(seq.seq_id in self.account.tables for seq in group.seqs)
         if arguments and arguments[0] >= len(group.seqs):
             return False
+        if verb == "allocate":
+            seq = group.seqs[arguments[0]]
+            return seq.seq_id not in self.account.tables and group.get_seqs(SequenceStatus.WAITING) in ([], [seq])
         if verb == "append_slots":
             seq = group.seqs[arguments[0]]
             late = arguments[2] > 1 and seq.seq_id in self.asking_again
@@ -174,26 +181,39 @@ class ManagerWorld(World):
         if not arguments:
             self._allocate_again(key)
             return
+        if len(arguments) == 1:
+            self._allocate_back(key, *arguments)
+            return
         num_tokens, num_seqs, text = arguments
         name = self.names.add(key)
-        group = self.groups[key] = self._request(len(self.groups), num_tokens, num_seqs, text)
+        self.groups[key] = self._request(len(self.groups), num_tokens, num_seqs, text)
         self.texts[key] = text
         self.log.note(f"{name} = {_prompt(num_tokens, num_seqs, text, self.account.caching)}")
-        seq_ids = [seq.seq_id for seq in group.seqs]
+        self._admit(key, f"manager.allocate({name})")
+
+    def _allocate_back(self, key: Any, i: int) -> None:
+        self._set_status([self.groups[key].seqs[i]], SequenceStatus.WAITING)
+        self._admit(key, f"manager.allocate({self.names[key]})    # {self._seq_name(key, i)} waits again")
+
+    def _admit(self, key: Any, line: str) -> None:
+        """Whoever waits of a request, if there is room."""
+        group = self.groups[key]
+        waiting = group.get_seqs(SequenceStatus.WAITING)
         facts = {
-            "group": name,
-            "num_seqs": num_seqs,
-            "required": self.account.required(num_tokens),
+            "group": self.names[key],
+            "num_seqs": len(waiting),
+            "required": self.account.required(waiting[0].get_len()),
             "free": self.account.free(GPU),
         }
-        table = self.account.allocate(seq_ids, tuple(group.seqs[0].get_token_ids()))
-        line = f"manager.allocate({name})"
+        table = self.account.allocate([seq.seq_id for seq in waiting], tuple(waiting[0].get_token_ids()))
         if table is None:
             self._refuse(line, self.manager.allocate, group, facts=facts)
-        else:
-            self._call(line, self.manager.allocate, group, facts=facts)
-            self._set_status(group.seqs, SequenceStatus.RUNNING)
-            self._compare(facts)
+            return
+        self._call(line, self.manager.allocate, group, facts=facts)
+        self._set_status(waiting, SequenceStatus.RUNNING)
+        self.asking_again -= {seq.seq_id for seq in waiting}
+        self.out_of_step -= {seq.seq_id for seq in waiting}
+        self._compare(facts)
 
     def _allocate_again(self, key: Any) -> None:
         group, name = self.groups[key], self.names[key]
@@ -318,17 +338,39 @@ class ManagerWorld(World):
         """A question: the answer is the account's, and nothing has changed."""
         facts |= {"free": self.account.free(GPU), "total": self.account.total[GPU], "expected": show(expected)}
         facts["reserved"] = self.account.watermark_blocks
+        contents = self._contents()
         got = self._call(line, getattr(self.manager, self.operation[0]), asked, facts=facts)
         facts["got"] = got
         fault = None if equal(got, expected) else self.fault("answer", facts)
         self.log.expect(DECISION, "the answer", got, expected, fault, **{**facts, "got": show(got)})
         self._compare({}, keeps=DECISION_KEEPS)
+        self._insist_on(contents, DECISION_KEEPS, facts)
 
     def _refuse(self, line: str, function: Any, *arguments: Any, facts: Facts) -> None:
         """A call that must raise ValueError and leave no trace."""
         returned, other_error = self.refused(facts)
+        contents = self._contents()
         self.log.refuse(REFUSES, line, function, *arguments, returned=returned, other_error=other_error, **facts)
         self._compare(facts, keeps=REFUSAL_KEEPS)
+        self._insist_on(contents, REFUSAL_KEEPS, facts)
+
+    def _contents(self) -> set[tuple[Device, Any]]:
+        """The contents that can be had without computing them, where the allocators are refimpl's."""
+        allocators = {device: getattr(self.manager, f"{device.name.lower()}_allocator", None) for device in Device}
+        return {
+            (device, key)
+            for device, allocator in allocators.items()
+            if isinstance(allocator, CachedBlockAllocator)
+            for key in allocator.get_block_hashes()
+            if not isinstance(key, AnonymousKey)
+        }
+
+    def _insist_on(self, contents: set[tuple[Device, Any]], keeps: str, facts: Facts) -> None:
+        """All of them can still be had: a block that is taken for another content and given back has lost its own."""
+        kept = contents <= self._contents()
+        fault = None if kept else self.fault("forgotten", facts)
+        should, but = "what was in the cache should still be there", "some of it is gone"
+        self.log.hold(keeps, kept, should, but, fault, **facts)
 
     def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
         return self.log.call(line, function, *arguments, raises=self.raised(facts), **facts)

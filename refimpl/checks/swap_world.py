@@ -51,7 +51,7 @@ class SwapWorld(ManagerWorld):
         if not super().possible(operation):
             return False
         if verb == "allocate":
-            return len(arguments) > 1 and self.account.required(arguments[1]) <= self.account.free(GPU)
+            return len(arguments) > 2 and self.account.required(arguments[1]) <= self.account.free(GPU)
         group = self.groups[arguments[0]]
         if verb in ("can_swap_out", "can_swap_in"):
             return bool(group.get_seqs(self._moves(verb.removeprefix("can_"))[1]))

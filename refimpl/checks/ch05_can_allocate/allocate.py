@@ -23,6 +23,8 @@ NOT_COMPUTED = "a block that has just been taken is not computed"
 PREFIX_LASTS = "the beginning of a prompt is kept for longer than its end"
 
 COMES_BACK, REFUSED_BETWEEN = "a prompt that comes back", "a prompt that comes back after a refusal"
+AT_ONCE = "a prompt that two ask for at once"
+TOLD = (COMES_BACK, REFUSED_BETWEEN, AT_ONCE)  # lives of a pool that are one operation
 
 
 class _TablesWorld(AdmissionWorld):
@@ -45,7 +47,7 @@ class _TablesWorld(AdmissionWorld):
         new = self.names.new_key()
         for num_tokens in (1, self.block_size + 1, 2 * self.block_size, 2 * self.block_size + 1):
             yield from (("allocate", new, *rest) for rest in self.kinds(num_tokens))
-        for key in (COMES_BACK, REFUSED_BETWEEN):
+        for key in TOLD:
             if self.possible(("allocate", key)):
                 yield from [("allocate", key)] * 10
 
@@ -53,7 +55,7 @@ class _TablesWorld(AdmissionWorld):
         verb, key, *arguments = operation
         if self.over:
             return False
-        if key in (COMES_BACK, REFUSED_BETWEEN):
+        if key in TOLD:
             return self.account.caching and self.account.total[GPU] == 4 and not self.groups
         if verb == "allocate" and not arguments:
             return key in self.names and self._some_have_tables(key)
@@ -70,19 +72,27 @@ class _TablesWorld(AdmissionWorld):
             self._come_back()
         elif key == REFUSED_BETWEEN:
             self._come_back_after_a_refusal()
+        elif key == AT_ONCE:
+            self._come_at_once()
         elif not arguments:
             first = self.groups[key].get_seqs()[0]
             self.why = "again" if first.seq_id in self.account.tables else "again, but for the first"
             self._allocate_again(key)
+        elif len(arguments) == 1:
+            self._allocate_back(key, *arguments)
         else:
             self._allocate_new(key, *arguments)
 
     def _allocate_new(self, key: Any, num_tokens: int, num_seqs: int, text: int, kind: str = WAITS) -> None:
         name = self.names.add(key)
-        group = self.groups[key] = self.request_of(len(self.groups), num_tokens, num_seqs, text, kind)
+        self.groups[key] = self.request_of(len(self.groups), num_tokens, num_seqs, text, kind)
         self.texts[key] = text
         self.log.note(f"{name} = {self.words(num_tokens, num_seqs, text, kind)}")
-        facts, line = self.facts_of(group) | {"group": name}, f"manager.allocate({name})"
+        self._admit(key, f"manager.allocate({name})")
+
+    def _admit(self, key: Any, line: str) -> None:
+        group = self.groups[key]
+        facts = self.facts_of(group) | {"group": self.names[key]}
         waiting = group.get_seqs(SequenceStatus.WAITING)
         tokens = tuple(waiting[0].get_token_ids()) if waiting else ()
         if not waiting:
@@ -144,8 +154,27 @@ class _TablesWorld(AdmissionWorld):
         self._refuse(self._enters("b", b), self.manager.allocate, b, facts=self.facts_of(b))
         self._let_in("c", c)
         found = self._computed(c)
+        name = "taken-and-given-back" if asked(self._finds_again) else None
         self.log.hold(REFUSAL_KEEPS, len(found) == 1, "1 of its blocks should be found computed",
-                      f"{len(found)} are", "taken-and-given-back")  # fmt: skip
+                      f"{len(found)} are", name)  # fmt: skip
+
+    def _finds_again(self) -> bool:
+        """Whether a prompt that comes back is found where nothing happens in between, in a pool of its own."""
+        manager = self.subject(2, 4, 1, 0.0, True)
+        a, c = (alone(seq_id, range(4), 2) for seq_id in (0, 1))
+        manager.allocate(a)
+        manager.mark_blocks_as_computed(a)
+        manager.free(a.get_seqs()[0])
+        manager.allocate(c)
+        return len(list(manager.get_common_computed_block_ids(c.get_seqs()))) == 1
+
+    def _come_at_once(self) -> None:
+        """Two requests of one prompt, before anything of it is computed."""
+        self.over = True
+        a, c = (self._request(number, 2 * self.block_size, 1, 0) for number in (0, 2))
+        self._let_in("a", a)
+        self._let_in("c", c)
+        self._insist_on_nothing_computed("c", c)
 
     def _come_and_go(self, num_blocks: int) -> tuple[list[Any], SequenceGroup]:
         """A request is computed and ends; the numbers of its blocks, and a second request of the same prompt."""
@@ -155,13 +184,16 @@ class _TablesWorld(AdmissionWorld):
         self._set_status(a.get_seqs(), SequenceStatus.RUNNING)
         table = self.manager.block_tables.get(a.get_seqs()[0].seq_id, [])
         self.log.expect(TABLES, "the number of blocks in a's table", len(table), num_blocks)
-        self.log.hold(NOT_COMPUTED, not self._computed(a), "none of its blocks should count as computed", "some do",
-                      "computed-too-early")  # fmt: skip
+        self._insist_on_nothing_computed("a", a)
         self._compare_covers(table)
         before = self._numbers(a)
         self.log.call("manager.mark_blocks_as_computed(a)", self.manager.mark_blocks_as_computed, a)
         self.log.call("manager.free(a.seqs[0])", self.manager.free, a.get_seqs()[0])
         return before, c
+
+    def _insist_on_nothing_computed(self, name: str, group: SequenceGroup) -> None:
+        self.log.hold(NOT_COMPUTED, not self._computed(group), f"none of {name}'s blocks should count as computed",
+                      "some do", "computed-too-early")  # fmt: skip
 
     def _enters(self, name: str, group: SequenceGroup) -> str:
         """The line in which a request of this name comes in; the second of the three has another text."""
@@ -195,7 +227,7 @@ class _TablesWorld(AdmissionWorld):
         if self.operation[0] != "allocate":
             return None
         if facts["required"] > facts["free"]:
-            return ValueError, "refused-in-spite-of-hits"
+            return (ValueError, "refused-in-spite-of-hits") if asked(self._shares_prompts) else None
         kept = facts["free"] - facts["required"] >= facts["reserved"]
         return ValueError, "refused-with-room" if kept else "watermark-asked-again"
 
@@ -219,7 +251,9 @@ class _TablesWorld(AdmissionWorld):
         if self.operation[0] != "allocate":
             return None
         if self.why:
-            return "half-done" if self.why == "no room" else "changed-before-refusing"
+            if self.why != "no room":
+                return "changed-before-refusing"
+            return "taken-and-given-back" if symptom == "forgotten" else "half-done"
         name = facts.get("whose", "")
         if symptom in ("no-table", "left-table", "length") and not name.startswith(f"{facts['group']}."):
             return None  # somebody else's table has suffered
@@ -265,7 +299,18 @@ class _TablesWorld(AdmissionWorld):
         (known,), table = (manager.get_block_table(group.get_seqs()[0]) for group in (short, long))
         if known not in table:
             return "content-not-asked-for"
-        return "upside-down" if table[-1] == known else None
+        if table[-1] == known:
+            return "upside-down"
+        return None if self._shares_prompts() else "content-not-asked-for"
+
+    def _shares_prompts(self) -> bool:
+        """Whether a prompt that is held already gets the same blocks, full or not, in a pool of its own."""
+        manager, tables = self.subject(2, 8, 1, 0.0, True), []
+        for seq_id, num_tokens in enumerate((2, 2, 3, 3)):
+            group = alone(seq_id, range(10 * num_tokens, 11 * num_tokens), 2)
+            manager.allocate(group)
+            tables.append(list(manager.get_block_table(group.get_seqs()[0])))
+        return tables[0] == tables[1] and tables[2] == tables[3]
 
     def _wrong_owners(self, facts: Facts) -> str | None:
         got, owners, siblings = facts["got"], facts["expected"], facts["num_seqs"]
@@ -334,8 +379,8 @@ STEP = Step(
         "without it a prompt's beginning is given away before its end, and {found} of 2 blocks were found again.",
         "covers-miscounted": "A key covers the tokens from the start of the sequence to the end of its block: "
         "{expected} for the blocks of this prompt, and yours told the allocator {covers}.",
-        "computed-too-early": "A block that has just been taken holds nothing yet: it is marked as computed by "
-        "`mark_blocks_as_computed`, when the step that computes it has been scheduled.",
+        "computed-too-early": "A block is not computed by being handed out, be it new or found by its key: "
+        "`mark_blocks_as_computed` says so, when the step that computes it has been scheduled.",
         "half-done": "All or nothing ({required} blocks needed, {free} free): look before you take the first one, "
         "or nobody gives back what was taken before the error.",
         "taken-and-given-back": "To give back what was taken is not to leave it alone: the blocks hold other "
@@ -372,10 +417,13 @@ STEP = Step(
         History.of(sizes(4, 4, caching=True), ("allocate", "a", 6, 2, 0), *BOTH_GO),
         History.of(sizes(2, 8, caching=True), ("allocate", "a", 2, 1, 0), ("allocate", "b", 4, 1, 0)),
         History.of(sizes(2, 4, caching=True), ("allocate", "a", 6, 1, 0), ("allocate", "b", 6, 1, 0)),
+        History.of(sizes(2, 2), ("allocate", "a", 3, 1, 0), ("free", "a", 0), ("allocate", "a", 0)),
+        History.of(sizes(2, 6), ("allocate", "a", 3, 2, 0), ("free", "a", 1), ("allocate", "a", 1)),
+        History.of(sizes(2, 4, caching=True), ("allocate", "a", 3, 1, 0), ("allocate", "b", 3, 1, 0)),
         History.of(sizes(2, 9), *[("allocate", kind, 4, 1, 0, kind) for kind in KINDS]),
         *[History.of(sizes(2, 9), ("allocate", "a", 4, 2, 0), ("free", "a", i), ("allocate", "a")) for i in (0, 1)],
-        History.of(sizes(2, 4, caching=True), ("allocate", COMES_BACK)),
-        History.of(sizes(2, 4, caching=True), ("allocate", REFUSED_BETWEEN)),
+        History.of(sizes(2, 6), ("allocate", "a", 4, 3, 0), ("free", "a", 0), ("free", "a", 2), ("allocate", "a")),
+        *[History.of(sizes(2, 4, caching=True), ("allocate", life)) for life in TOLD],
     ),
     setups=_sizes,
 )

@@ -19,12 +19,13 @@ from refimpl.checks.admission_world import (
     RECOMPUTED,
     REQUEST_KEEPS,
     RUNNING_FIRST,
+    SWAPPED_OUT,
     WAITS,
     AdmissionWorld,
     alone,
 )
-from refimpl.checks.manager_comparison import Facts
-from refimpl.checks.manager_world import DECISION, DECISION_KEEPS, GPU, REFUSAL_KEEPS, REFUSES, random_sizes, sizes
+from refimpl.checks.manager_comparison import Facts, StateOnly
+from refimpl.checks.manager_world import CPU, DECISION, DECISION_KEEPS, GPU, REFUSAL_KEEPS, REFUSES, random_sizes, sizes
 from refimpl.checks.step import History, Log, Operation, Setup, Step, show
 from refimpl.checks.thoughts import asked, returns
 
@@ -32,13 +33,31 @@ GOES_ON = "allocate and free go on as before"
 
 
 class _DecisionWorld(AdmissionWorld):
-    """Questions, while blocks come and go. They are taken by refimpl's own `allocate`, which is not the question."""
+    """Questions, while blocks come and go. They are taken by refimpl's own `allocate`, which is not the question.
 
-    verbs = ("can_allocate", "allocate", "free")
+    `can_swap_in` is asked as well where `_alloc_status` is the learner's, since it goes by it.
+    """
+
+    verbs = ("can_allocate", "allocate", "free", "swap_out", "can_swap_in")
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
         _with_an_allocate(self.manager)
+        self.comparison = StateOnly(log, self.manager, self.account, self.fault)
+
+    def possible(self, operation: Operation) -> bool:
+        """As `AdmissionWorld`; a request is swapped out where there is room, since refusals are not asked about."""
+        verb, key, *_ = operation
+        if not super().possible(operation):
+            return False
+        if verb == "swap_out":
+            seqs = self.groups[key].get_unfinished_seqs()
+            fits = len(self.account.distinct([seq.seq_id for seq in seqs])) <= self.account.free(CPU)
+            return fits and hasattr(self.manager, verb)
+        if verb == "can_swap_in":
+            part = getattr(self.subject, "_alloc_status", None)
+            return part not in (None, BlockSpaceManager._alloc_status) and hasattr(self.manager, verb)
+        return True
 
     def choices(self) -> Iterable[Operation]:
         yield from super().choices()
@@ -55,7 +74,7 @@ class _DecisionWorld(AdmissionWorld):
         group = self.request_of(len(self.groups) + 1, num_tokens, num_seqs, text, kind)
         line = f"manager.can_allocate({self.words(num_tokens, num_seqs, text, kind)})"
         facts = self.facts_of(group)
-        if kind == NOBODY:
+        if kind in (NOBODY, SWAPPED_OUT):
             self._refuse(line, self.manager.can_allocate, group, facts=facts)
         else:
             self._decide(line, group, self.account.answer(facts["required"]), **facts)
@@ -219,7 +238,11 @@ STEP = Step(
         History.of(sizes(4, 4), ("can_allocate", 9, 2, 0), ("allocate", "a", 4, 1, 0), ("can_allocate", 8, 2, 0)),
         History.of(sizes(2, 6), *[("can_allocate", 4, 1, 0, kind) for kind in (FINISHED_FIRST, RUNNING_FIRST)]),
         History.of(sizes(2, 3), *[("can_allocate", 4, 1, 0, kind) for kind in (FINISHED_FIRST, RUNNING_FIRST)]),
-        History.of(sizes(2, 3), ("can_allocate", 8, 1, 0, RECOMPUTED), ("can_allocate", 2, 1, 0, NOBODY)),
+        History.of(
+            sizes(2, 3),
+            ("can_allocate", 8, 1, 0, RECOMPUTED),
+            *[("can_allocate", 2, 1, 0, kind) for kind in (NOBODY, SWAPPED_OUT)],
+        ),
         History.of(sizes(2, 4, caching=True), ("allocate", "a", 6, 1, 0), ("can_allocate", 6, 1, 0), ("free", "a", 0)),
         History.of(
             sizes(2, 4, caching=True),
@@ -227,6 +250,14 @@ STEP = Step(
             ("free", "a", 0),
             ("allocate", "b", 2, 1, 1),
             ("can_allocate", 8, 1, 0),
+        ),
+        History.of(sizes(2, 4, caching=True), ("allocate", "a", 4, 1, 0), ("free", "a", 0), ("can_allocate", 7, 1, 1)),
+        History.of(
+            sizes(2, 4, 2, percent=25),
+            ("allocate", "a", 4, 1, 0),
+            ("swap_out", "a"),
+            ("can_allocate", 6, 1, 0),
+            ("can_swap_in", "a"),
         ),
     ),
     setups=random_sizes,

@@ -50,12 +50,12 @@ class _WatermarkWorld(World):
             )
             return
         of_pool = share * num_blocks
-        expected = sum(1 for whole in range(1, 2 * num_blocks + 1) if whole <= of_pool)
+        expected = sum(1 for whole in range(1, 3 * num_blocks + 1) if whole <= of_pool)
         said = f"{of_pool:.6g}"
         facts["product"] = f"a little less than {said}" if said == str(expected + 1) else said
         facts["expected"] = expected
         refused = "zero-refused" if share == 0 else "above-one-refused" if share >= 1 else ""
-        refused = "" if self.always_raises else refused
+        refused = "" if self.always_raises or not num_blocks else refused
         got = self.log.call(line, self.subject, share, num_blocks, raises=(ValueError, refused), **facts)
         facts["got"] = show(got)
         name = None if equal(got, expected) else self._fault(got, expected, of_pool)
@@ -138,6 +138,7 @@ STEP = Step(
         _shares((0.01, 1000), (0.01, 64), (0.29, 100), (-0.01, 100)),
         _shares((0.01, 1), (0.01, 99), (0.01, 100), (0.01, 199)),
         _shares((0.0, 100), (1.0, 100), (1.5, 100), (0.5, 0)),
+        _shares((2.5, 100), (0.001, 900), (0.001, 1000)),
         _shares((math.inf, 100), (math.nan, 100), (-math.inf, 100), (-0.001, 64)),
     ),
     setups=_a_pool,

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from refimpl.block_manager import AllocStatus, BlockSpaceManager
-from refimpl.checks.manager_account import Account, Pair
-from refimpl.checks.manager_comparison import Comparison, Facts
+from refimpl.checks.manager_account import Account
+from refimpl.checks.manager_comparison import Facts, StateOnly
 from refimpl.checks.manager_world import CPU, DECISION, DECISION_KEEPS, GPU, random_sizes, sizes
 from refimpl.checks.step import History, Log, Operation, Setup, Step, counted
 from refimpl.checks.swap_world import NEEDS, SwapWorld, num_distinct, num_required, num_swapped, seq_ids
@@ -19,13 +19,6 @@ from refimpl.checks.thoughts import Theories
 from refimpl.sequence import SequenceGroup, SequenceStatus
 
 Theory = Callable[[Account, SequenceGroup], Any]  # what a learner who thinks so answers
-
-
-class _StateOnly(Comparison):
-    """For steps that are about answers: nobody looks at what is to be copied."""
-
-    def pairs(self, got: Any, pairs: list[Pair], facts: Facts) -> None:
-        """Not compared."""
 
 
 class _QuestionWorld(SwapWorld):
@@ -38,7 +31,7 @@ class _QuestionWorld(SwapWorld):
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
-        self.comparison = _StateOnly(log, self.manager, self.account, self.fault)
+        self.comparison = StateOnly(log, self.manager, self.account, self.fault)
         self.suspects = Theories(self.theories)
 
     def possible(self, operation: Operation) -> bool:

@@ -1,0 +1,52 @@
+"""Answers to chapters 05 to 07 for which no wrong thought has a name: what is wrong is told by what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from learners import ROOT
+
+from refimpl import AllocStatus, Device, SequenceGroup, proof
+from refimpl.checks import CheckResult, steps
+from refimpl.checks.engine import examine
+
+
+def result_of(exercise_id: str, **answers: Callable[..., Any]) -> CheckResult:
+    """What the check says of the solution with these methods in place of its own."""
+    step = steps()[exercise_id]
+    return examine(step, proof.mutated(step, proof.Chapter(ROOT, exercise_id[:2]).solution(), answers))
+
+
+def still_a_stub(self: Any, *_: Any) -> Any:
+    raise NotImplementedError()
+
+
+def whole_question(devices: tuple[Device, ...]) -> Callable[..., AllocStatus]:
+    """`can_allocate` in one piece; used are the blocks on these devices."""
+
+    def can_allocate(self: Any, group: SequenceGroup) -> AllocStatus:
+        required = self._waiting_seqs(group)[0].n_blocks + self.watermark_blocks
+        used = {block for table in self.block_tables.values() for block in table if block.device in devices}
+        if required > self.num_total_gpu_blocks:
+            return AllocStatus.NEVER
+        return AllocStatus.OK if required + len(used) <= self.num_total_gpu_blocks else AllocStatus.LATER
+
+    return can_allocate
+
+
+def test_free_blocks_may_be_counted_from_the_tables_on_the_gpu() -> None:
+    assert result_of("05-can-allocate", can_allocate=whole_question((Device.GPU,))).passed
+
+
+def test_blocks_on_the_cpu_take_no_room_on_the_gpu() -> None:
+    result = result_of("05-can-allocate", can_allocate=whole_question(tuple(Device)))
+    assert result.outcome == "wrong"
+    assert "LATER" in result.message
+
+
+def test_half_of_can_allocate_earns_not_all_points() -> None:
+    answers = {"can_allocate": whole_question((Device.GPU,)), "_alloc_status": still_a_stub}
+    result = result_of("05-can-allocate", **answers)
+    assert result.outcome == "raised"
+    assert "can_swap_in" in result.message
