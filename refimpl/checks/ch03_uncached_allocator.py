@@ -23,6 +23,7 @@ from refimpl.checks.allocator_world import (
     AllocatorWorld,
 )
 from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, counted, equal, same_objects, show
+from refimpl.checks.thoughts import asked
 
 ONCE = "no block is out twice"
 ONE_OWNER = "a block that goes out has one owner"
@@ -132,7 +133,14 @@ class _PoolWorld(AllocatorWorld):
         evidence |= {"number": self.blocks[name].block_number, "s": "s" if left == 1 else ""}
         evidence |= {"free": show(free), "expected": self.free}
         fault = _return_fault(free, self.free, left)
+        if fault == "never-comes-back" and self._goes_out(self.blocks[name]):
+            fault = None  # another one is lost
         self.log.expect(COMES_BACK, "the number of free blocks", free, self.free, fault, **evidence)
+
+    def _goes_out(self, block: Any) -> bool:
+        """Whether the block is among the free ones: all of those are taken, so this is asked when a history is over."""
+        taken = [asked(self.allocator.allocate) for _ in range(self.total)]
+        return any(equal(getattr(other, "block_number", None), block.block_number) for other in taken)
 
     def _check_unchanged(self) -> None:
         """After a refusal: the free count and every owner count are as before."""
@@ -321,6 +329,11 @@ class _ShareWorld(World):
             self.log.hold(OTHERS_KEEP, same_objects(given, wanted), should, but)
         for block in self.blocks:
             self._check_owners(block, "other", OTHERS_KEEP)
+            for field, was in (("last_accessed", -1), ("computed", False)):
+                now = getattr(block, field)
+                told = {"field": field, "block": block.block_number, "was": was, "now": show(now)}
+                what = f"{field} of block {block.block_number}"
+                self.log.expect(OTHERS_KEEP, what, now, was, "block-marked", **told)
 
 
 def _seen(given: list[Any]) -> str:
@@ -450,6 +463,8 @@ STEPS = (
             "now, and its `ref_count` is still {got}.",
             "two-is-not-the-number-of-owners": "A table can be shared more than once, so raise the count that is "
             "there: block {block} stands in {owners} tables, and its `ref_count` is {got}.",
+            "block-marked": "To share a block is not to use it: the `{field}` of block {block} was {was}, and is {now} "
+            "after your call, so leave it as it was.",
             "counted-more-than-once": "One new table is one new owner of each of its blocks: block {block} stands in "
             "{owners} tables, and its `ref_count` is {got}.",
         },

@@ -116,7 +116,7 @@ class _WasteWorld(FunctionWorld):
         last = lengths[-1] if lengths else 0
         self.log.hold(
             _waste_property(how, lengths, wasted),
-            equal(got, sum(wasted)),
+            is_count(got, sum(wasted)),
             f"the result should be {sum(wasted)}",
             f"it is {show(got)}",
             self._fault(got, how, lengths, wasted, size) if lengths and self.telling else None,
@@ -136,6 +136,8 @@ class _WasteWorld(FunctionWorld):
         together = opened(tokens, size) * size - tokens
         if got is None:
             return "nothing-returned"
+        if equal(got, sum(wasted)):
+            return "not-a-whole-number"
         if size < USUAL:
             return (
                 "always-16" if equal(got, sum(opened(length, USUAL) * USUAL - length for length in lengths)) else None
@@ -144,7 +146,7 @@ class _WasteWorld(FunctionWorld):
             return "read-twice"
         if self.answered and len(lengths) > 1 and equal(got, together):
             return "one-table-for-all"
-        if self.answered and len(lengths) > 1 and equal(got, wasted[0]):
+        if self.answered and len(lengths) > 1 and wasted[1] and equal(got, wasted[0]):
             return "first-sequence-only"
         return _waste_fault(got, lengths, size, wasted)
 
@@ -213,12 +215,12 @@ REQUIRED = Step(
         calls(("num_required_blocks", 35, 16)),
         calls(("num_required_blocks", 32, 16)),
         calls(("num_required_blocks", 0, 16)),
-        calls(("num_required_blocks", 1, 16), ("num_required_blocks", 15, 16), ("num_required_blocks", 17, 16)),
+        calls(*(("num_required_blocks", *pair) for pair in ((1, 16), (15, 16), (17, 16), (1025, 1024)))),
         calls(*(("num_required_blocks", num_tokens, 4) for num_tokens in (21, 0, 1, 3, 4, 5, 8))),
         calls(*(("num_required_blocks", num_tokens, 1) for num_tokens in (3, 1, 0))),
         calls(("num_required_blocks", 35, 16), ("num_required_blocks", -1, 16)),
         calls(("num_required_blocks", 35, 16), ("num_required_blocks", -16, 16)),
-        calls(("num_required_blocks", 35, 16), ("num_required_blocks", 35, 0)),
+        calls(*(("num_required_blocks", *pair) for pair in ((35, 16), (35, 0), (0, 0)))),
         calls(("num_required_blocks", 35, 16), ("num_required_blocks", 35, -16)),
     ),
     setups=random_sizes,
@@ -254,6 +256,8 @@ WASTE = Step(
         "{each}, {wasted} slots in all, and yours, which adds up their tokens first, says {got}.",
         "first-sequence-only": "All sequences count: they waste {each}, {wasted} slots in all, and yours stopped "
         "after the first with {got}.",
+        "not-a-whole-number": "Slots are counted, and counted with an int: {wasted} slots are wasted, and yours "
+        "returned {got}.",
         "a-share": "Waste is counted in slots here and not as a share of them: {wasted} slots are wasted, and "
         "yours says {got}.",
         "read-twice": "Some iterables can be read only once: yours found nothing left the second time, so go "
@@ -277,12 +281,12 @@ WASTE = Step(
         calls(("internal_fragmentation", "list", (0,), 16)),
         calls(("internal_fragmentation", "list", (32,), 16)),
         calls(("internal_fragmentation", "list", (), 16)),
-        calls(("internal_fragmentation", "list", (20, 35), 16)),
+        calls(("internal_fragmentation", "list", (35,), 16), ("internal_fragmentation", "list", (20, 35), 16)),
         calls(("internal_fragmentation", "list", (35,), 16), ("internal_fragmentation", "iter", (20, 35), 16)),
         calls(("internal_fragmentation", "list", (7, 1, 4), 1)),
         calls(("internal_fragmentation", "list", (35,), 16), ("internal_fragmentation", "list", (-1,), 16)),
         calls(("internal_fragmentation", "list", (35,), 16), ("internal_fragmentation", "list", (35, -16), 16)),
-        calls(("internal_fragmentation", "list", (35,), 16), ("internal_fragmentation", "list", (35,), 0)),
+        calls(*(("internal_fragmentation", "list", *pair) for pair in (((35,), 16), ((35,), 0), ((0,), 0)))),
     ),
     setups=random_sizes,
 )

@@ -94,8 +94,11 @@ class _TableWorld(FunctionWorld):
         now = show([_number(block) for block in given])
         self.log.hold(KEEPS, kept, f"`{name}` should still hold {[_number(block) for block in wanted]}", f"it is {now}")
         for block in wanted:
-            should = f"the ref_count of block {block.block_number} should stay 0"
-            self.log.hold(KEEPS, equal(block.ref_count, 0), should, f"it is {show(block.ref_count)}")
+            for field, was in (("ref_count", 0), ("last_accessed", -1), ("computed", False)):
+                now = getattr(block, field)
+                should, but = f"the {field} of block {block.block_number} should stay {was}", f"it is {show(now)}"
+                told = {"field": field, "number": block.block_number, "was": was, "now": show(now)}
+                self.log.hold(KEEPS, equal(now, was), should, but, "block-marked", **told)
 
     def told(self, name: str) -> dict[str, Any]:
         """What a sentence about this table may need."""
@@ -205,6 +208,10 @@ def _locate_fault(
 class _SlotsWorld(_TableWorld):
     """Several positions at a time, as a list, a range, or something that can be read only once."""
 
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        super().__init__(subject, setup, log)
+        self.answers: list[tuple[Any, list[int]]] = []  # each answer, and what must stand in it still
+
     def questions(self, key: Any, room: int) -> Iterator[Operation]:
         size = self.block_size
         edges = tuple(
@@ -234,10 +241,21 @@ class _SlotsWorld(_TableWorld):
         row = {place: slot for slot, place in enumerate(_laid_out(self.block_size))}
         wanted = [row[block.block_number, offset] for block, offset in map(places.__getitem__, positions)]
         self._compare(name, how, positions, got, wanted)
+        self._check_answers()
+        self.answers.append((got, wanted))
         if how == "list":
             self.log.hold(KEEPS, given == [*positions], "the positions should stay as they were", f"they are {given}")
         self.check_kept(name)
         self.answered |= bool(wanted)
+
+    def _check_answers(self) -> None:
+        """What earlier calls returned is the callers', and stays what it was."""
+        for answer, was in self.answers:
+            slots_now = _listed(answer) or []
+            kept = len(slots_now) == len(was) and all(map(is_count, slots_now, was))
+            told = {"was": show(was), "now": show(answer)}
+            should = f"the list of an earlier call should still be {told['was']}"
+            self.log.hold(ONE_EACH, kept, should, f"it is {told['now']}", "earlier-calls-remembered", **told)
 
     def _compare(self, name: str, how: str, positions: tuple[int, ...], got: Any, wanted: list[int]) -> None:
         answer = _listed(got)
@@ -306,7 +324,7 @@ def _slots_fault(
         "pairs-instead-of-slots": located,
         "first-position-only": wanted[:1],
         "first-block-for-all": [first_block * size + offset for _, offset in located],
-        "runs-on-in-memory": [first + position - positions[0] for position in positions],
+        "runs-on-in-memory": [first + position - positions[0] for position in sorted(positions)],
         "order-of-memory": sorted(wanted),
         "a-position-once": list(dict.fromkeys(wanted)),
     }
@@ -318,6 +336,11 @@ def _about(numbers: tuple[int, ...], *operations: Operation, block_size: int = 1
     asked = tuple((verb, "a", *arguments) for verb, *arguments in operations)
     return History.of({"block_size": block_size, TELLING: 1}, ("table", "a", numbers), *asked)
 
+
+BLOCK_MARKED = (
+    "To look up where a token lies is neither to use its block nor to own it: the `{field}` of block {number} was "
+    "{was}, and is {now} after your call, so leave it as it was."
+)
 
 EXAMPLE = (7, 9, 5)  # 35 tokens in blocks of 16; its order is neither up nor down, and no entry's number is its index
 
@@ -361,6 +384,7 @@ LOCATE = Step(
         "counted from position 0: position {position} has no block, so raise ValueError.",
         "other-error": "The error for a position without a block is ValueError, raised on purpose, since that is "
         "what a caller waits for: yours ended in {error}.",
+        "block-marked": BLOCK_MARKED,
     },
     world=_LocateWorld,
     examples=(
@@ -428,6 +452,9 @@ SLOTS = Step(
         "another's.",
         "other-error": "The error for a position without a block is ValueError, raised on purpose, since that is "
         "what a caller waits for: yours ended in {error}.",
+        "block-marked": BLOCK_MARKED,
+        "earlier-calls-remembered": "Each call has an answer of its own: make the list inside the function, for the "
+        "one that an earlier call returned was {was}, and is {now} after this one.",
     },
     world=_SlotsWorld,
     examples=(
