@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from learners import chapter, subject
 
 from refimpl.checks import steps
@@ -13,6 +14,7 @@ from refimpl.checks.engine import examine
 
 Answer = Callable[..., Any]
 
+num_gpu_blocks, slot_mapping = (chapter("09").solution()[name] for name in ("num_gpu_blocks", "slot_mapping"))
 DecisionLog = chapter("12").solution()["DecisionLog"]
 
 
@@ -60,7 +62,22 @@ def once_picked(self: Any, candidates: Any) -> Any:
     return self.picked
 
 
+def in_percent(total: int, utilization: float, model: int, step: int, block_bytes: int) -> int:
+    return num_gpu_blocks(total, int(100 * utilization) / 100, model, step, block_bytes)
+
+
+def in_one_buffer() -> Answer:
+    buffer = torch.empty(1000, dtype=torch.int64)
+
+    def answer(block_table: Any, positions: Any, block_size: int) -> Any:
+        return buffer[: len(positions)].copy_(slot_mapping(block_table, positions, block_size))
+
+    return answer
+
+
 CASES: list[tuple[str, str, Answer]] = [
+    ("09-num-blocks", "num_gpu_blocks", in_percent),
+    ("09-slot-mapping", "slot_mapping", in_one_buffer()),
     ("12-read-the-log", "short_stays", for_every_limit),
     ("12-read-the-log", "short_stays", without_quiet_steps_at_the_end),
     ("12-read-the-log", "recomputed_tokens", without_swaps),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from refimpl.checks.pools import KEEPS
-from refimpl.checks.step import History, Operation, Setup, Step, counted, show
+from refimpl.checks.step import History, Log, Operation, Setup, Step, counted, show
 from refimpl.checks.thoughts import Thought, ThoughtWorld
 from refimpl.device import kv_cache, plain_cache
 
@@ -151,8 +151,10 @@ MAPPING_EXAMPLES = (
     _about(4, ((5, 2), (6,)), ((), (PAD,))),
     _about(4, ((5, 2), (6,)), ((5, 2), (8,))),
     _about(4, ((5, 2), (6,)), ((5, 2), (3, 12))),
+    _about(4, ((5, 2), (6,)), ((5, 2), (12, 3))),
     _about(4, ((5, 2), (6,)), ((5, 2), (-2,))),
     _about(4, ((5, 2), (6,)), ((5, 2), (1, -5))),
+    _about(4, ((5, 2), (6,)), ((5, 2), (-5, 1))),
 )
 
 
@@ -161,17 +163,22 @@ class _MappingWorld(ThoughtWorld):
 
     thoughts, examples = MAPPING_THOUGHTS, MAPPING_EXAMPLES
 
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        super().__init__(subject, setup, log)
+        self.last: tuple[Any, list[int]] = ([], [])  # what was returned before, and its slots
+
     def calls(self) -> Iterable[Operation]:
         size = self.setup["block_size"]
         for table in ((5, 2), (7,), (0, 3, 1), (9, 12, 4, 8, 0), (150_000_000, 3)):
             room = len(table) * size
             edges = sorted({edge + more for edge in range(0, room + 1, size) for more in (-1, 0, 1)} & {*range(room)})
             lists = [tuple(edges), (*edges[::-1], PAD), (PAD, *edges[1::2], PAD, *edges[::2]), (edges[-1],) * 2]
+            lists.append(tuple(position for edge in edges for position in (edge, PAD)))
             yield from (("slot_mapping", table, positions, "list") for positions in lists)
             yield "slot_mapping", table, tuple(range(room // 2, room)), "range"
             yield from (("slot_mapping", table, positions, "list") for positions in ((), (PAD,), (PAD, PAD)))
             for bad in (-2, -size - 1, room, room + size):
-                yield "slot_mapping", table, (edges[-1], bad), "list"
+                yield from (("slot_mapping", table, positions, "list") for positions in ((edges[-1], bad), (bad, 0)))
         yield from (("slot_mapping", (), positions, "list") for positions in ((), (PAD,), (0,)))
 
     def traits(self, case: _Mapping) -> frozenset[str]:
@@ -209,6 +216,9 @@ class _MappingWorld(ThoughtWorld):
         self._compare(case, got, told)
         self.log.expect(KEEPS, "the block table", block_table, list(table))
         self.log.expect(KEEPS, "the positions", list(given), list(positions))
+        before, slots = self.last
+        self.log.expect(A_TENSOR, "what the call before this one returned", _listed(before), slots)
+        self.last = got, case.slots
         self.answered |= any(position != PAD for position in positions)
 
     def _compare(self, case: _Mapping, got: Any, told: dict[str, Any]) -> None:
