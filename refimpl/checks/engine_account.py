@@ -19,7 +19,7 @@ from refimpl.scheduler import Scheduler, SchedulerOutputs, SequenceGroupMetadata
 from refimpl.sequence import SamplingParams, SequenceGroup, SequenceStatus
 from refimpl.sequence import Sequence as Seq
 
-EOS = 7
+END_TOKENS = (7, 8)
 MOST_IDLE_STEPS = 20  # after the last request has ended
 
 Note = tuple[int, int]
@@ -37,7 +37,7 @@ def next_token(context: Sequence[Note | None], index: int) -> int:
     False
     """
     number = zlib.crc32(repr((tuple(context), index)).encode())
-    return EOS if number % 7 == 0 else 100 + number % 900
+    return END_TOKENS[number // 7 % 2] if number % 7 == 0 else 100 + number % 900
 
 
 def notes(token_ids: Iterable[int]) -> list[Note]:
@@ -50,7 +50,7 @@ def alone(prompt: list[int], params: SamplingParams, index: int, max_model_len: 
     token_ids = list(prompt)
     while True:
         token_ids.append(next_token(notes(token_ids), index))
-        stopped = token_ids[-1] == EOS and not params.ignore_eos
+        stopped = token_ids[-1] in END_TOKENS and not params.ignore_eos
         if stopped or len(token_ids) - len(prompt) >= params.max_tokens or len(token_ids) >= max_model_len:
             return token_ids[len(prompt) :]
 
@@ -65,7 +65,7 @@ class Row:
 class NotingWorker:
     """Both pools, slot -> note, and what was called in the current step."""
 
-    eos_token_ids = (EOS,)
+    eos_token_ids = END_TOKENS
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size

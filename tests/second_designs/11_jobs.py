@@ -90,7 +90,7 @@ class Engine:
     def grow(self, params, seq, token):
         seq.append_token_id(token)
         full = seq.get_output_len() == params.max_tokens
-        full |= seq.get_len() == self.longest
+        full |= seq.get_len() >= self.longest
         if not params.ignore_eos and token in self.worker.eos_token_ids:
             seq.status = SequenceStatus.FINISHED_STOPPED
         elif full:

@@ -135,12 +135,13 @@ class _GenerateWorld(EngineWorld):
             is_lost = group in given_up
             found = [each for each in tokens if each] if is_lost else tokens
             facts |= {"name": name, "n": params.n, "got": show(found)}
+            fault = None if found in wanted else _fault_of_answer(found, token_ids, prompt)
             self.log.hold(
                 ALL_TOKENS,
                 found == token_ids,
                 f"the answer to {name} should be {show(token_ids)}",
                 f"it is {show(found)}",
-                _fault_of_answer(found, token_ids, prompt),
+                fault,
                 **facts,
             )
             right, fault = self.says_why(answer.error, group if is_lost else None)
@@ -185,7 +186,10 @@ def _fault_of_answer(found: list[Any], wanted: list[list[int]], prompt: list[int
     return "prompt-included" if found == [prompt + answer for answer in wanted] else None
 
 
-EXAMPLES: tuple[History, ...] = (History.read(sizes(4, 8), "ask a 6 0 1 4 1", "ask b 3 1 1 2 1", "generate"),)
+EXAMPLES: tuple[History, ...] = (
+    History.read(sizes(4, 8), "ask a 6 0 1 4 1", "ask b 3 1 1 2 1", "generate"),
+    History.read(sizes(16, 64, max_model_len=200), "ask a 2 0 3 150 1", "generate"),
+)
 
 
 STEP = Step(

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from refimpl.checks.engine_account import EOS, Decided, Idle, alone, notes
+from refimpl.checks.engine_account import END_TOKENS, Decided, Idle, alone, notes
 from refimpl.checks.engine_world import EngineWorld, random_sizes, sizes
-from refimpl.checks.step import History, Log, Operation, Setup, Step, counted, show
+from refimpl.checks.step import RUNS, History, Log, Operation, Setup, Step, counted, said, show
 from refimpl.sequence import SamplingParams, Sequence, SequenceGroup, SequenceStatus
 from refimpl.serving.plain_engine import Engine
 
@@ -45,6 +45,11 @@ class _Request:
         """Whether it has ended, by the account."""
         return self.given_up or (bool(self.counts) and all(map(self.is_done, range(len(self.counts)))))
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether it has the several sequences that it asked for."""
+        return len(self.group.get_seqs()) == self.params.n > 1
+
     def is_done(self, i: int) -> bool:
         """Whether this answer is complete."""
         return self.counts[i] >= len(self.answers[i])
@@ -64,6 +69,7 @@ class _StepWorld(EngineWorld):
         super().__init__(subject, setup, log)
         self.requests: list[_Request] = []
         self.suspicions: list[str] = []  # what was done otherwise than decided, whether it has shown yet or not
+        self.has_left_out = False  # whether a step has run somebody who went on, and did not return them
 
     def choices(self) -> Iterable[Operation]:
         yield from [("step",)] * 24
@@ -97,7 +103,14 @@ class _StepWorld(EngineWorld):
         self.worker.sampled.clear()
         num_steps = len(self.scheduler.steps)
         unfinished = [request for request in self.requests if not request.is_finished]
-        got = self.log.call(line, self.engine.step, raises=(Idle, "never-returns"))
+        ended = [seq for request in self.requests for seq in request.group.get_seqs() if seq.is_finished()]
+        try:
+            got = self.log.call(line, self.engine.step, raises=(Idle, "never-returns"))
+        except (StopIteration, IndexError) as error:  # it may have run out of rows
+            self._check_drawn(ended)
+            self._check_rows(error)
+            raise
+        self._check_drawn(ended)
         asked = self.scheduler.steps[num_steps:]
         self.log.expect(
             ASKS_ONCE,
@@ -125,6 +138,26 @@ class _StepWorld(EngineWorld):
         self._check_queues()
         self._check_returned(got, [request for request in unfinished if request.is_finished], decided)
         self._check_errors()
+
+    def _check_drawn(self, ended: list[Sequence]) -> None:
+        for request in self.requests:
+            for i, seq in enumerate(request.group.get_seqs()):
+                drawn = any(each is seq for each, _ in self.worker.sampled)
+                right = not (drawn and any(each is seq for each in ended))
+                should, but = f"nothing should be drawn for {request.seq_name(i)}, which has ended", "a token was"
+                self.log.hold(ONE_MORE, right, should, but, "drawn-for-the-ended", group=request.name)
+
+    def _check_rows(self, error: Exception) -> None:
+        """Say why it ran out of rows, where each has been drawn from and an answer of a new request has had none."""
+        scheduled = self.scheduler.steps[-1].scheduled
+        if len(self.worker.sampled) < sum(len(seqs) for _, seqs in scheduled):
+            return
+        for request in self.requests:
+            drawn = sum(any(seq is each for each, _ in self.worker.sampled) for seq in request.group.get_seqs())
+            if not request.counts and 0 < drawn < len(request.group.get_seqs()):
+                facts = {"group": request.name, "n": request.params.n}
+                but = f"it raised {said(error)}"
+                self.log.hold(RUNS, False, "it should raise nothing", but, "row-for-each-answer", **facts)
 
     def _account(self, decided: Decided) -> dict[str, list[int]]:
         """Count what has to come of this step; what each sequence that runs had to read, by its name."""
@@ -177,7 +210,9 @@ class _StepWorld(EngineWorld):
             return
         fault = None
         if got > request.params.n:
-            fault = "forked-again" if sum(request.counts) > request.params.n else "one-child-too-many"
+            fault = "forked-again" if sum(request.counts) > request.params.n else None
+            if got == request.params.n + 1 and not fault and not any(each.is_forked for each in self.requests):
+                fault = "one-child-too-many"
         elif got < request.params.n:
             fault = "never-forked" if got == 1 else None
         facts = {"group": request.name, "n": request.params.n, "got": got, "children": request.params.n - 1}
@@ -189,7 +224,7 @@ class _StepWorld(EngineWorld):
         facts = {"seq": name, "count": len(wanted), "group": request.name, "n": request.params.n}
         if len(got) != len(wanted):
             fault = None
-            if got == wanted[:-1] and wanted[-1] == EOS:
+            if got == wanted[:-1] and wanted[-1] in END_TOKENS:
                 fault = "end-token-dropped"
             elif got == wanted[:-1]:
                 fault = "first-sequence-only" if i else "no-token"
@@ -229,7 +264,7 @@ class _StepWorld(EngineWorld):
             return
         seq, name, count = request.group.get_seqs()[i], request.seq_name(i), request.counts[i]
         answer, params = request.answers[i], request.params
-        at_end_token = bool(answer[:count]) and answer[count - 1] == EOS
+        at_end_token = bool(answer[:count]) and answer[count - 1] in END_TOKENS
         facts = {
             "seq": name,
             "count": count,
@@ -262,8 +297,10 @@ class _StepWorld(EngineWorld):
     def _why_too_early(self, request: _Request, i: int, seq: Sequence) -> str | None:
         """The thought behind an answer that was ended, where the moment bears out one thought alone."""
         count, limit = request.counts[i], request.params.max_tokens
-        at_end_token = request.answers[i][count - 1] == EOS
+        at_end_token = request.answers[i][count - 1] in END_TOKENS
         by_length = seq.get_len() == limit or (count == 1 and seq.get_len() > limit)
+        if seq.get_len() == self.max_model_len - 1:
+            return None
         reasons = {
             "ignore-eos-overlooked": at_end_token and request.params.ignore_eos,
             "siblings-ended-too": any(map(request.is_done, range(len(request.counts)))),
@@ -308,9 +345,12 @@ class _StepWorld(EngineWorld):
             if len(kept) < len(wanted) and _same(listed, kept):
                 fault = "given-up-not-returned"
             elif len(ran) > len(kept) and (_same(listed, ran) or _same(listed, [*ran, *_given_up(ended)])):
-                fault = "all-that-ran-returned"
-            elif listed and _same(listed, [each for each in self._all_ended() if each in listed]):
-                fault = "returned-again"
+                untouched = any(group.num_unfinished_seqs() == group.num_seqs() for group in ran)
+                fault = "all-that-ran-returned" if untouched and not self.has_left_out else None
+            elif len(listed) > len(wanted) and all(group in listed for group in wanted):
+                earlier = [group for group in self._all_ended() if group in listed]
+                fault = "returned-again" if _same(listed, earlier) else None
+        self.has_left_out |= right and len(decided.scheduled) > len(ended)
         should = f"the step should return the requests that ended in it, {', '.join(names) or 'none'}"
         self.log.hold(
             RETURNS, right, should, f"it returned {self._shown(got)}", fault, ended=", ".join(names) or "none"
@@ -372,6 +412,8 @@ EXAMPLES: tuple[History, ...] = (
     History.read(
         sizes(4, 2, 2, mode="recompute"), "add_request a 7 0 2 5 0", "step 2", "step"
     ),  # of two answers one has ended, the other is recomputed
+    History.read(sizes(4, 8, max_model_len=12), "add_request a 12 0 1 5 1", "step"),
+    History.read(sizes(4, 8, max_model_len=12), "add_request a 13 0 1 2 1", "add_request b 14 0 1 2 1", "step"),
 )
 
 
@@ -429,6 +471,10 @@ STEP = Step(
         "two-tokens": "A step gives a sequence one token: `{seq}` should have {count} now, and has one more.",
         "token-of-another": "A row belongs to the sequence whose tokens were computed for it, in the order of the "
         "batch: `{seq}` has got a token that follows another one.",
+        "drawn-for-the-ended": "Only who ran in this step has a row: `{group}` has an answer that has ended, so go "
+        "over the sequences in the metadata's `seq_data`, and not over all that the group has.",
+        "row-for-each-answer": "A prompt has one row, however many answers begin behind it: each of the {n} of "
+        "`{group}` draws its first token from that one, and the next row belongs to somebody else.",
         "end-token-overlooked": "An answer ends with an end token of the model's, unless the request says "
         "`ignore_eos`: `{seq}` has got one and goes on.",
         "ignore-eos-overlooked": "`ignore_eos` asks to go on behind an end token: `{seq}` was ended by one all the "

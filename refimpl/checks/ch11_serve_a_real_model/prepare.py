@@ -67,6 +67,7 @@ class _Case:
         table: Callable[[_Case, list[int]], list[int]] = lambda case, table: table,
         first_table: bool = False,
         first_only: bool = False,
+        cached_outputs: bool = False,
     ) -> list[Entry] | None:
         """An entry for each sequence; without arguments what is right, with them what a thought makes of it."""
         found = []
@@ -83,6 +84,8 @@ class _Case:
             except IndexError:
                 return None
             tokens = seq.get_token_ids()[begin : stop(seq)]
+            if cached_outputs and self.is_prompt:
+                tokens = seq.prompt_token_ids[begin:] + seq.output_token_ids
             found.append((tokens, positions, slots, table(self, block_table)))
         return found[:1] if first_only else found
 
@@ -108,6 +111,11 @@ Theory = Callable[[_Case], list[Entry] | None]
 THEORIES: tuple[tuple[str, Theory], ...] = (
     ("cached-computed-again", lambda case: case.entries(_in_prompts(lambda case, seq: 0))),
     ("cached-computed-again", lambda case: case.entries(lambda case, seq: 0)),
+    (
+        "cached-computed-again",
+        lambda case: case.entries(_in_prompts(lambda case, seq: min(case.start(seq), seq.get_prompt_len()))),
+    ),
+    ("cached-computed-again", lambda case: case.entries(cached_outputs=True)),
     ("positions-from-zero", lambda case: case.entries(shift=lambda start: -start)),
     ("positions-from-zero", lambda case: case.entries(shift=lambda start: -start, slots_shifted=False)),
     ("positions-from-zero", lambda case: case.entries(shift=lambda start: -start if case.is_prompt else 0)),
@@ -159,6 +167,7 @@ THEORIES: tuple[tuple[str, Theory], ...] = (
         ),
     ),
     ("first-sequence-only", lambda case: case.entries(first_only=True)),
+    ("first-sequence-only", lambda case: case.entries(first_only=case.is_prompt)),
     ("one-table-for-all", lambda case: case.entries(first_table=True)),
     (
         "table-cut",
@@ -182,6 +191,8 @@ EXAMPLES = (  # kind, num_tokens, num_outputs, num_cached, num_seqs, shuffle
     _prepare_history(4, ("prepare", 1, 9, 2, 0, 1, 6)),
     _prepare_history(4, ("prepare", 1, 10, 2, 1, 1, 6)),
     _prepare_history(4, ("prepare", 0, 3, 0, 0, 1, 7)),
+    _prepare_history(4, ("prepare", 0, 11, 6, 2, 1, 9)),
+    _prepare_history(4, ("prepare", 0, 6, 0, 0, 2, 6)),
     _prepare_history(1, ("prepare", 0, 3, 0, 1, 1, 8), ("prepare", 1, 4, 1, 1, 3, 8)),
 )
 
