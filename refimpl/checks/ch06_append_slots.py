@@ -6,15 +6,14 @@ further down fails no check further up; a manager that inherits nothing from ref
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from refimpl.block import Device, PhysicalTokenBlock
 from refimpl.block_manager import BlockSpaceManager
-from refimpl.checks.manager_account import Block
+from refimpl.checks.manager_account import Account, Block
 from refimpl.checks.manager_comparison import KEPT, PAIRS, STATE, Comparison, Facts
 from refimpl.checks.manager_world import (
-    CPU,
     DECISION,
     DECISION_KEEPS,
     GPU,
@@ -24,8 +23,9 @@ from refimpl.checks.manager_world import (
     random_sizes,
     sizes,
 )
-from refimpl.checks.step import History, Log, Operation, Setup, Step, equal
-from refimpl.sequence import Sequence, SequenceStatus
+from refimpl.checks.step import History, Log, Operation, Setup, Step, equal, show
+from refimpl.checks.thoughts import Theories
+from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
 
 ANSWERS = {  # method of this chapter -> refimpl's
     "can_append_slots": BlockSpaceManager.can_append_slots,
@@ -58,6 +58,7 @@ class _ChapterWorld(ManagerWorld):
 
     verb = ""  # the step's own operation
     own: tuple[str, ...] = ()  # the answers that are looked at
+    keeps_status = KEPT  # the property that a changed status breaks
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         if issubclass(subject, BlockSpaceManager):
@@ -100,6 +101,19 @@ class _ChapterWorld(ManagerWorld):
         _, key, i = self.operation[:3]
         return self.groups[key].seqs[i]
 
+    def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
+        """As `ManagerWorld`; then see that the sequences are as they were."""
+        seqs = [(self._seq_name(key, i), seq) for key, group in self.groups.items() for i, seq in enumerate(group.seqs)]
+        before = [seq.status for _, seq in seqs]
+        got = super()._call(line, function, *arguments, facts=facts)
+        for (name, seq), status in zip(seqs if self.is_own else [], before, strict=False):
+            told = {"seq": name, "status": show(seq.status)}
+            self.log.expect(self.keeps_status, f"{name}.status", seq.status, status, "status-changed", **told)
+        if self.is_own and self.verb == "append_slots":
+            now, what = self.seq.get_len(), f"the number of tokens of {facts['seq']}"
+            self.log.expect(KEPT, what, now, facts["length"], "token-appended-again", **facts, now=now)
+        return got
+
     def _refuse(self, line: str, function: Any, *arguments: Any, facts: Facts) -> None:
         if self.is_own:
             super()._refuse(line, function, *arguments, facts=facts)
@@ -109,9 +123,55 @@ class _ChapterWorld(ManagerWorld):
             self._compare(facts)
 
 
+def _running(group: SequenceGroup) -> int:
+    return group.num_seqs(SequenceStatus.RUNNING)
+
+
+def _with_tables(account: Account, group: SequenceGroup) -> int:
+    """Sequences whose blocks lie on the GPU, whether they run or not."""
+    tables = [account.tables[seq.seq_id] for seq in group.seqs if seq.seq_id in account.tables]
+    return sum(table[0].device is GPU for table in tables)
+
+
+def _needing(account: Account, group: SequenceGroup) -> int:
+    """Sequences whose next token could not be written in place."""
+    tables = [(seq, account.tables[seq.seq_id]) for seq in group.get_seqs(SequenceStatus.RUNNING)]
+    return sum(
+        seq.get_len() >= len(table) * account.block_size or account.owners(table[-1]) > 1 for seq, table in tables
+    )
+
+
+def _with_full_blocks(account: Account, group: SequenceGroup) -> int:
+    return sum(seq.get_len() % account.block_size == 0 for seq in group.get_seqs(SequenceStatus.RUNNING))
+
+
 class _CanAppendWorld(_ChapterWorld):
+    """The question, put again and again, with theories beside it."""
+
     verb, own = "can_append_slots", ("can_append_slots",)
-    verbs = ("allocate", "can_append_slots", "append_slots", "fork", "free", "swap_out", "swap_in")
+    verbs = ("allocate", "can_append_slots", "append_slots", "fork", "free", "finish", "swap_out", "swap_in")
+    keeps_status = DECISION_KEEPS
+    theories = (
+        ("not-only-running", lambda account, group: len(group.seqs) <= account.free(GPU)),
+        ("not-only-running", lambda account, group: group.num_unfinished_seqs() <= account.free(GPU)),
+        ("not-only-running", lambda account, group: _with_tables(account, group) <= account.free(GPU)),
+        ("only-those-in-need", lambda account, group: _needing(account, group) <= account.free(GPU)),
+        ("only-those-in-need", lambda account, group: _with_full_blocks(account, group) <= account.free(GPU)),
+        ("no-at-the-limit", lambda account, group: _running(group) < account.free(GPU)),
+        (
+            "watermark-kept",
+            lambda account, group: _running(group) + account.watermark_blocks <= account.free(GPU),
+        ),
+    )
+
+    def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
+        super().__init__(subject, setup, log)
+        self.suspects = Theories(self.theories)
+
+    def _decide(self, line: str, asked: SequenceGroup, expected: Any, **facts: Any) -> None:
+        self.suspects.ask(self.account, asked)
+        super()._decide(line, asked, expected, **facts)
+        self.suspects.hear(expected)
 
     def fault(self, symptom: str, facts: Facts) -> str | None:
         if symptom != "answer":
@@ -119,23 +179,16 @@ class _CanAppendWorld(_ChapterWorld):
         if not any(equal(facts["got"], answer) for answer in (True, False)):
             return "not-a-bool"
         group = self.groups[self.operation[1]]
-        running, free, reserved = facts["num_running"], facts["free"], facts["reserved"]
-        facts["others"] = others = len(group.seqs) - running
-        facts["needing"] = sum(map(self._needs_a_block, group.get_seqs(SequenceStatus.RUNNING)))
-        if equal(facts["got"], True):
-            if facts["needing"] > free:
-                return "yes-without-room"
-            return "only-those-in-need" if running > self.account.free(CPU) else None  # or was the CPU's pool asked?
-        if others:
-            return "not-only-running" if not reserved and (running < free or not running) else None
-        if running == free:
-            return None if reserved else "no-at-the-limit"
-        return "watermark-kept" if reserved else None
-
-    def _needs_a_block(self, seq: Sequence) -> bool:
-        """Whether its next token could not be written in place."""
-        table = self.account.tables[seq.seq_id]
-        return seq.get_len() >= len(table) * self.block_size or self.account.owners(table[-1]) > 1
+        facts["others"] = len(group.seqs) - facts["num_running"]
+        facts["needing"] = _needing(self.account, group)
+        self.suspects.hear(facts["got"])
+        if self.replaying:
+            return None
+        if equal(facts["got"], True) and facts["needing"] > facts["free"]:
+            return "yes-without-room"
+        for example in CAN_APPEND_EXAMPLES:
+            self.suspects.left &= self.replayed(example)[0].suspects.left
+        return self.suspects.name
 
 
 class _AppendWorld(_ChapterWorld):
@@ -185,13 +238,6 @@ class _AppendWorld(_ChapterWorld):
             return "missed-calls-accepted", "missed-calls-other-error"
         return None, None
 
-    def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
-        got = super()._call(line, function, *arguments, facts=facts)
-        if self.is_own:
-            now, what = self.seq.get_len(), f"the number of tokens of {facts['seq']}"
-            self.log.expect(KEPT, what, now, facts["length"], "token-appended-again", **facts, now=now)
-        return got
-
 
 def _pairs_fault(missing: int, facts: Facts) -> str | None:
     """The misconception behind a wrong list of pairs, where the tables are right."""
@@ -226,7 +272,7 @@ class _ForkWorld(_ChapterWorld):
             return "same-list"
         if self._blocks_are_copies():
             return "blocks-copied"
-        if not self.is_own:
+        if not self.is_own or len(self.operation) > 3:  # a fork that must be refused
             return None
         if symptom == "owners":
             return self._owners_fault(facts)
@@ -238,7 +284,8 @@ class _ForkWorld(_ChapterWorld):
 
     def _owners_fault(self, facts: Facts) -> str | None:
         if facts["got"] > facts["expected"]:
-            return "owner-counted-twice"
+            before = facts["expected"] - 1
+            return "owner-counted-twice" if facts["got"] in (before + 2, before * 2) else None
         child = self.groups[self.operation[1]].seqs[-1]
         table, wanted = self.manager.block_tables[child.seq_id], self.account.tables[child.seq_id]
         last_is_right = equal(table[-1].ref_count, self.account.owners(wanted[-1]))
@@ -287,7 +334,8 @@ class _CopyWorld(_ChapterWorld):
         if symptom == "owners":
             return _copy_owners_fault(facts)
         if symptom == "pairs":
-            return _pair_fault(facts["got"], facts["expected"])
+            found = self.account.owners(self.account.tables[self.seq.seq_id][-1]) > 1  # what has to be copied is open
+            return None if found else _pair_fault(facts["got"], facts["expected"])
         if symptom == "length":
             return "appended-and-not-replaced" if facts["got"] > facts["expected"] else None
         if symptom == "mixed-up":
@@ -304,6 +352,8 @@ def _copy_owners_fault(facts: Facts) -> str | None:
     if not equal(facts["number"], facts["last"]):
         if equal(got, 0):
             return "new-block-let-go"
+        if equal(got, 1):
+            return "new-block-set-to-one"
         return "new-block-counted-twice" if equal(got, 2) and expected == 1 else None
     if equal(got, expected + 1):
         return "old-block-kept"
@@ -328,8 +378,29 @@ def _pair_fault(got: Any, expected: list[tuple[int, int]]) -> str | None:
 
 
 class _FreeWorld(_ChapterWorld):
+    """Sequences end; `reset` ends all of them where `_free_block_table` is the learner's, since it goes by it."""
+
     verb, own = "free", ("free", "_free_block_table")
-    verbs = ("allocate", "append_slots", "fork", "free", "swap_out", "swap_in")
+    verbs = ("allocate", "append_slots", "fork", "free", "swap_out", "swap_in", "reset")
+
+    def _all_choices(self) -> Iterator[Operation]:
+        yield from super()._all_choices()
+        yield ("reset",)
+
+    def possible(self, operation: Operation) -> bool:
+        """As `ManagerWorld`, and `reset`."""
+        if operation[0] != "reset":
+            return super().possible(operation)
+        part = getattr(self.subject, "_free_block_table", None)
+        return part not in (None, ANSWERS["_free_block_table"]) and hasattr(self.manager, "reset")
+
+    def _reset(self) -> None:
+        for group in self.groups.values():
+            super()._set_status(group.seqs, SequenceStatus.FINISHED_STOPPED)
+            for seq in group.seqs:
+                self.account.let_go(seq.seq_id)
+        self._call("manager.reset()", self.manager.reset, facts={})
+        self._compare({})
 
     def is_work(self, operation: Operation) -> bool:
         _, key, i = operation
@@ -403,14 +474,32 @@ def _history(setup: Setup, *operations: str) -> History:
 
 
 def _operation(words: list[str]) -> Operation:
+    if words == ["reset"]:
+        return ("reset",)
     verb, key, *numbers = words
     arguments = tuple(map(int, numbers))
     if verb == "allocate":  # num_tokens, then num_seqs
         return verb, key, *arguments, *(1,) * (2 - len(arguments)), 0
+    if verb == "back":  # which sequence
+        return "allocate", key, *arguments
     if verb == "append":  # which sequence, then another token than the text's, then how many
         return "append_slots", key, *arguments, *(0, 1)[len(arguments) - 1 :]
     return verb, key, *arguments
 
+
+CAN_APPEND_EXAMPLES = (
+    _history(sizes(4, 3), "allocate a 4 3", "can_append_slots a", "free a 0", "can_append_slots a"),
+    _history(sizes(4, 3), "allocate a 6 2", "append a 0", "can_append_slots a"),
+    _history(sizes(4, 2), "allocate a 3", "can_append_slots a"),
+    _history(sizes(4, 3), "allocate a 4 3", "free a 0", "free a 1", "can_append_slots a"),
+    _history(sizes(4, 4, percent=50), "allocate a 5", "can_append_slots a"),
+    _history(sizes(4, 2), "allocate a 4 2", "finish a 0", "can_append_slots a"),
+    _history(sizes(4, 1, 4), "allocate a 4 2", "swap_out a", "can_append_slots a"),
+    _history(sizes(4, 2, 4), "allocate a 4 2", "swap_out a", "can_append_slots a"),
+    _history(sizes(4, 3), "allocate a 4", "allocate b 4", "can_append_slots a"),
+    _history(sizes(4, 2, 4), "allocate a 4", "swap_out a", "allocate b 4", "can_append_slots b"),
+    _history(sizes(4, 3, caching=True), "allocate a 8", "free a 0", "allocate b 4", "can_append_slots b"),
+)
 
 STEPS = (
     Step(
@@ -438,13 +527,7 @@ STEPS = (
             "asks-by-doing": "A question changes nothing: yours took blocks to find out whether there are any.",
         },
         world=_CanAppendWorld,
-        examples=(
-            _history(sizes(4, 3), "allocate a 4 3", "can_append_slots a", "free a 0", "can_append_slots a"),
-            _history(sizes(4, 3), "allocate a 6 2", "append a 0", "can_append_slots a"),
-            _history(sizes(4, 2), "allocate a 3", "can_append_slots a"),
-            _history(sizes(4, 3), "allocate a 4 3", "free a 0", "free a 1", "can_append_slots a"),
-            _history(sizes(4, 4, percent=50), "allocate a 5", "can_append_slots a"),
-        ),
+        examples=CAN_APPEND_EXAMPLES,
         setups=random_sizes,
     ),
     Step(
@@ -505,7 +588,7 @@ STEPS = (
             _history(sizes(4, 4, caching=True), "allocate a 3", "append a 0", "allocate b 4"),
             _history(sizes(4, 4, caching=True), "allocate a 2", "append a 0 1", "allocate b 2"),
             _history(sizes(1, 4, caching=True), "allocate a 1", "append a 0", "allocate b 2"),
-            _history(sizes(4, 8), "allocate a 3 3", "append a 0", "append a 1", "append a 2"),
+            _history(sizes(4, 8), "allocate a 3 4", "append a 0", "append a 1", "append a 2", "append a 3"),
         ),
         setups=random_sizes,
     ),
@@ -539,6 +622,8 @@ STEPS = (
             "freed a moment before: nothing happens, and yours ended in {error}.",
             "table-replaced": "{child} has a table already, and a fork neither drops the blocks in it nor keeps quiet "
             "about them: raise ValueError and change nothing.",
+            "status-changed": "A status is the scheduler's to write: a child comes with its own, and your `fork` has "
+            "set {seq} to {status}.",
             "table-replaced-other-error": "The error for a child that has a table already is ValueError, since that is "
             "what a caller waits for: yours ended in {error}.",
         },
@@ -589,6 +674,8 @@ STEPS = (
             "still in {tables}, and its `ref_count` is {got}.",
             "new-block-counted-twice": "A block comes from the allocator with its owner counted: the new block "
             "{number} is in one table, and its `ref_count` is {got}.",
+            "new-block-set-to-one": "With prefix caching the block that you are given may have owners already: block "
+            "{number} is in {tables} now, so leave its count as `_allocate_last_block` has it, and do not set it to 1.",
             "let-go-before-taking": "Do first what can fail: no block was free, `append_slots` raised as it must, and "
             "your table or an owner count had changed by then.",
             "content-not-known": "With prefix caching a token that fills the new block completes a content that others "
@@ -601,6 +688,7 @@ STEPS = (
             _history(sizes(4, 2), "allocate a 6 2", "append a 0"),
             _history(sizes(4, 4, caching=True), "allocate a 3 2", "append a 0", "allocate b 4"),
             _history(sizes(4, 4, caching=True), "allocate a 3 2", "append a 0", "append a 1"),
+            _history(sizes(4, 4, caching=True), "allocate a 3 3", "append a 0", "append a 1"),
         ),
         setups=random_sizes,
     ),
@@ -629,6 +717,8 @@ STEPS = (
             "{seq} held still counts it as an owner.",
             "wrong-device": "A block goes back to the allocator of the device that it lies on: {seq} held blocks of "
             "the {on}, and they came back as free {other} blocks.",
+            "status-changed": "A status is the scheduler's to write, and whoever was preempted is to wait and come "
+            "back: your `free` has set {seq} to {status}.",
             "stranger-refused": "A sequence without a block table holds nothing, and to let go of nothing is no "
             "mistake, since an abort may come at any moment: yours ended in {error}.",
         },
@@ -638,6 +728,8 @@ STEPS = (
             _history(sizes(4, 4), "allocate a 6 2", "append a 0", "free a 0", "free a 1"),
             _history(sizes(4, 4, 4), "allocate a 6", "swap_out a", "free a 0"),
             _history(sizes(4, 4), "allocate a 3 2", "free a 0", "fork a 0", "free a 2"),
+            _history(sizes(4, 4), "allocate a 6", "free a 0", "back a 0", "free a 0"),
+            _history(sizes(4, 4, 4), "allocate a 6", "swap_out a", "allocate b 6 2", "reset"),
         ),
         setups=random_sizes,
     ),

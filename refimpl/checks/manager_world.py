@@ -11,6 +11,7 @@ key of a request, and numbers:
     ("append_slots", key, i, token, count)               `count` tokens for sequence i, then one call
     ("fork", key, i), ("fork", key, i, j)                a new child; onto sequence j, which has a table: refused
     ("free", key, i)                                     with a table or without
+    ("finish", key, i)                                   one of several ends, and has not been freed yet
     ("can_append_slots" | "can_swap_out" | "swap_out" | "can_swap_in" | "swap_in", key)
 
 `text` is 0 or more: prompts of one text begin with the same tokens. `token` is 0 to go on as the text would, or not.
@@ -129,6 +130,7 @@ class ManagerWorld(World):
                 yield "fork", key, i, 0
                 yield "free", key, i
                 yield "allocate", key, i
+                yield "finish", key, i
 
     def possible(self, operation: Operation) -> bool:
         """Whether the things that it speaks of are there, in a state in which a scheduler could ask for it."""
@@ -148,6 +150,8 @@ class ManagerWorld(World):
         if verb == "allocate":
             seq = group.seqs[arguments[0]]
             return seq.seq_id not in self.account.tables and group.get_seqs(SequenceStatus.WAITING) in ([], [seq])
+        if verb == "finish":
+            return len(group.get_unfinished_seqs()) > 1 and not group.seqs[arguments[0]].is_finished()
         if verb == "append_slots":
             seq = group.seqs[arguments[0]]
             late = arguments[2] > 1 and seq.seq_id in self.asking_again
@@ -290,6 +294,10 @@ class ManagerWorld(World):
         self._set_status([seq], SequenceStatus.FINISHED_STOPPED)
         self._call(f"manager.free({name})", self.manager.free, seq, facts=facts)
         self._compare(facts)
+
+    def _finish(self, key: Any, i: int) -> None:
+        self.groups[key].seqs[i].status = SequenceStatus.FINISHED_STOPPED
+        self.log.note(f"{self._seq_name(key, i)}.status = SequenceStatus.FINISHED_STOPPED    # not freed yet")
 
     def _can_swap_out(self, key: Any) -> None:
         group, name = self.groups[key], self.names[key]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from refimpl.checks.manager_account import Account, Block
 from refimpl.checks.manager_comparison import KEPT, Facts
@@ -20,8 +19,7 @@ NEEDS = ("allocate", "append_slots", "fork", "free", "get_block_table", *_COUNTS
 class SwapWorld(ManagerWorld):
     """Requests that are swapped, sequences that end in between, and CPU blocks that others have.
 
-    Beside `ManagerWorld`'s operations: ("finish", key, i), a sequence ends and has not been freed yet; ("take_cpu",),
-    a block of the CPU pool goes to somebody else.
+    Beside `ManagerWorld`'s operations: ("take_cpu",), a block of the CPU pool goes to somebody else.
     """
 
     often: tuple[str, ...] = ()  # the operations that a random history has more of
@@ -38,7 +36,6 @@ class SwapWorld(ManagerWorld):
 
     def _all_choices(self) -> Iterator[Operation]:
         yield from super()._all_choices()
-        yield from (("finish", key, i) for key, group in self.groups.items() for i in range(len(group.seqs)))
         yield ("take_cpu",)
 
     def possible(self, operation: Operation) -> bool:
@@ -46,8 +43,6 @@ class SwapWorld(ManagerWorld):
         verb, *arguments = operation
         if verb == "take_cpu":
             return hasattr(self.manager, "cpu_allocator") and self.account.free(CPU) > 0
-        if verb == "finish":
-            return arguments[0] in self.groups and self._can_finish(self.groups[arguments[0]], arguments[1])
         if not super().possible(operation):
             return False
         if verb == "allocate":
@@ -61,10 +56,6 @@ class SwapWorld(ManagerWorld):
             return len(arguments) == 2 and not group.seqs[arguments[1]].is_finished()
         return True
 
-    def _can_finish(self, group: SequenceGroup, i: int) -> bool:
-        """At least one sequence of the group goes on."""
-        return i < len(group.seqs) and len(group.get_unfinished_seqs()) > 1 and not group.seqs[i].is_finished()
-
     def raised(self, facts: Facts) -> tuple[type[Exception], str] | None:
         """Nothing to tell; the call is one that should return."""
         self.refusing = False
@@ -74,10 +65,6 @@ class SwapWorld(ManagerWorld):
         """An answer where there is no room; the call is one that should raise."""
         self.refusing = True
         return "full-pool-answers", None
-
-    def _finish(self, key: Any, i: int) -> None:
-        self.groups[key].seqs[i].status = SequenceStatus.FINISHED_STOPPED
-        self.log.note(f"{self._seq_name(key, i)}.status = SequenceStatus.FINISHED_STOPPED    # not freed yet")
 
     def _take_cpu(self) -> None:
         self.manager.cpu_allocator.allocate()

@@ -7,7 +7,7 @@ from typing import Any
 
 from learners import ROOT
 
-from refimpl import AllocStatus, Device, SequenceGroup, proof
+from refimpl import AllocStatus, BlockTable, Device, Sequence, SequenceGroup, proof
 from refimpl.checks import CheckResult, steps
 from refimpl.checks.engine import examine
 
@@ -35,6 +35,23 @@ def whole_question(devices: tuple[Device, ...]) -> Callable[..., AllocStatus]:
     return can_allocate
 
 
+def free_in_one_piece(self: Any, seq: Sequence) -> None:
+    for block in self.block_tables.pop(seq.seq_id, []):
+        (self.gpu_allocator if block.device is Device.GPU else self.cpu_allocator).free(block)
+
+
+def free_to_the_gpu(self: Any, block_table: BlockTable) -> None:
+    for block in block_table:
+        self.gpu_allocator.free(block)
+
+
+def copy_unless_found(self: Any, seq: Sequence, block_table: BlockTable) -> tuple[int, int] | None:
+    new_block = self._allocate_last_block(seq)
+    shared_block, block_table[-1] = block_table[-1], new_block
+    self.gpu_allocator.free(shared_block)
+    return (shared_block.block_number, new_block.block_number) if new_block.ref_count == 1 else None
+
+
 def test_free_blocks_may_be_counted_from_the_tables_on_the_gpu() -> None:
     assert result_of("05-can-allocate", can_allocate=whole_question((Device.GPU,))).passed
 
@@ -50,3 +67,21 @@ def test_half_of_can_allocate_earns_not_all_points() -> None:
     result = result_of("05-can-allocate", **answers)
     assert result.outcome == "raised"
     assert "can_swap_in" in result.message
+
+
+def test_half_of_free_earns_not_all_points() -> None:
+    result = result_of("06-free", free=free_in_one_piece, _free_block_table=still_a_stub)
+    assert result.outcome == "raised"
+    assert "reset" in result.message
+
+
+def test_reset_gives_blocks_back_where_they_lie() -> None:
+    result = result_of("06-free", free=free_in_one_piece, _free_block_table=free_to_the_gpu)
+    assert result.outcome == "wrong"
+    assert "reset" in result.message
+
+
+def test_a_block_that_was_found_by_its_content_is_copied_to_as_well() -> None:
+    result = result_of("06-copy-on-write", _copy_on_write=copy_unless_found)
+    assert result.outcome == "wrong"
+    assert "[None]" in result.message
