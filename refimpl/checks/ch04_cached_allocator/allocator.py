@@ -152,6 +152,8 @@ class _CacheWorld(AllocatorWorld):
         owners, one_less = counted(content.owners, "owner"), equal(block.ref_count, content.owners - 1)
         thoughts = "live-hit-not-counted" if one_less else None
         self._field(HIT_LIVE, name, "ref_count", content.owners, thoughts, owners=owners)
+        self._field(HIT_LIVE, name, "computed", content.computed, "taken-back-as-new")
+        self._field(HIT_LIVE, name, "last_accessed", content.stamp, "taken-back-as-new")
 
     def _hit_freed(self, name: str, block: Any, content: Content) -> None:
         thought = "zero-is-no-key" if content.key == 0 else "freed-not-found"
@@ -216,8 +218,10 @@ class _CacheWorld(AllocatorWorld):
     def _free(self, key: Hashable) -> None:
         """Without a comparison: 04-allocate is checked before there is a free of the learner's."""
         name = self.names[key]
-        block, _ = self.held[name]
-        self.log.call(f"allocator.free({name})", self.allocator.free, block)
+        block, content = self.held[name]
+        is_anonymous = content.key is None and isinstance(self.allocator, CachedBlockAllocator)
+        raises = (KeyError, "anonymous-not-filed") if is_anonymous else None
+        self.log.call(f"allocator.free({name})", self.allocator.free, block, raises=raises, name=name)
         self._lower(name)
 
     def _lower(self, name: str) -> None:
@@ -377,12 +381,14 @@ STEPS = (
             "owner and its count says 0.",
             "not-filed": "What is not filed under its key is never found again: a block went out for key {key}, and "
             "`contains_block({key})` is False.",
+            "anonymous-not-filed": "A block without a content key is live like any other: `{name}` is not filed under "
+            "its AnonymousKey, where `free`, which is given here, looks for it: it ended in {error}.",
             "freed-not-found": "A freed block is still a hit: key {key} was waiting in block {number}, computed "
             "perhaps, and yours handed out block {got}.",
             "hit-stays-in-evictor": "A block that is taken back is free no longer: `{name}` has an owner, and the "
             "free count is {got} where {expected} is right, so it could be given up while in use.",
-            "taken-back-as-new": "A hit takes a block back as it was, which is what it is good for: "
-            "`{name}.{what}` was {expected} and is {got}.",
+            "taken-back-as-new": "A hit leaves a block as it was, which is what it is good for: `{name}.{what}` was "
+            "{expected} and is {got}.",
             "evicts-before-all-exist": "No content is given up while there are blocks that nobody has used: {unused} "
             "did not exist yet, and yours took block {number} from {key}.",
             "any-free-block-will-do": "Which free block goes is no longer all the same: {key} in block {right} is the "
@@ -426,6 +432,7 @@ STEPS = (
             _pool_history(3, "allocate a", "allocate b", "allocate c 0", "allocate d 0"),
             _pool_history(3, "allocate a 0", "allocate b", "allocate c 0"),
             _pool_history(1, "allocate a 1", "allocate b 1", "allocate c"),
+            _pool_history(1, "allocate a", "free a", "allocate b"),
             _pool_history(2, "allocate a 3", "allocate b 3", "free a", "free b", "allocate c 1", "allocate d 2"),
             _pool_history(2, "allocate a 1", "use a 8", "allocate b 2", "use b 5", "free a", "free b", "allocate c 3"),
         ),

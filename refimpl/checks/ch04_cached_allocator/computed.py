@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import combinations, takewhile
 from typing import Any
 
@@ -31,14 +32,25 @@ NO_TABLE = "a sequence without a block table has no hits"
 CACHING_OFF = "without prefix caching nothing counts as computed"
 ONLY_READS = "tables and free blocks stay as they are"
 
-# How many blocks of a table each thought about marking takes for computed: of the full blocks, those of the prompt
-# alone, and whether the sequence is its group's first. None is all of them; "" is right.
-MARKED: dict[str, Callable[[int, int, bool], int | None]] = {
-    "": lambda full, of_prompt, first: full,
-    "last-full-block-not-marked": lambda full, of_prompt, first: max(full - 1, 0),
-    "partial-block-marked": lambda full, of_prompt, first: None,
-    "prompt-only-marked": lambda full, of_prompt, first: of_prompt,
-    "one-sequence-marked": lambda full, of_prompt, first: full if first else 0,
+
+@dataclass(frozen=True, slots=True)
+class Marking:
+    """A sequence at the marking: its full blocks, those of the prompt alone, its place in its group, its status."""
+
+    full: int
+    of_prompt: int
+    is_first: bool
+    runs: bool
+
+
+# How many blocks of a table each thought about marking takes for computed. None is all of them; "" is right.
+MARKED: dict[str, Callable[[Marking], int | None]] = {
+    "": lambda seq: seq.full,
+    "last-full-block-not-marked": lambda seq: max(seq.full - 1, 0),
+    "partial-block-marked": lambda seq: None,
+    "prompt-only-marked": lambda seq: seq.of_prompt,
+    "one-sequence-marked": lambda seq: seq.full if seq.is_first else 0,
+    "running-only-marked": lambda seq: seq.full if seq.runs else 0,
 }
 
 
@@ -85,6 +97,7 @@ class _ComputedWorld(World):
             yield from [("mark_blocks_as_computed", key)] * 3
             yield from [("get_common_computed_block_ids", key)] * 2
             yield "forget", key, 0
+            yield "finish", key
         keys = list(self.names)
         together = [*list(combinations(keys, 2))[-4:], *list(combinations(keys, 3))[-2:]]
         yield from (("get_common_computed_block_ids", *some) for some in together)
@@ -98,11 +111,14 @@ class _ComputedWorld(World):
             return key not in self.names and arguments[0] in self.names and self.names[arguments[0]] in self.tables
         if verb == "get_common_computed_block_ids":
             return all(other in self.names for other in (key, *arguments))
-        if key not in self.names or (verb == "append_slots" and not self.num_free):
+        if key not in self.names or (verb == "append_slots" and not self._may_grow(self.names[key])):
             return False
         if verb == "forget":
             return self._marked(self.names[key])[arguments[0] :][:1] == [True]
         return verb == "mark_blocks_as_computed" or self.names[key] in self.tables
+
+    def _may_grow(self, name: str) -> bool:
+        return self.num_free > 0 and self.seqs[name].status is SequenceStatus.RUNNING
 
     def perform(self, operation: Operation) -> None:
         verb, key, *arguments = operation
@@ -114,7 +130,7 @@ class _ComputedWorld(World):
             self._fork(self.names[arguments[0]], self.names.add(key))
         else:
             acts: dict[str, Callable[..., None]] = {"append_slots": self._append, "free": self._free}
-            acts |= {"mark_blocks_as_computed": self._mark, "forget": self._forget}
+            acts |= {"mark_blocks_as_computed": self._mark, "forget": self._forget, "finish": self._finish}
             acts[verb](self.names[key], *arguments)
 
     def _allocate(self, name: str, tokens: Tokens) -> None:
@@ -147,6 +163,11 @@ class _ComputedWorld(World):
     def _free(self, name: str) -> None:
         self.log.call(f"manager.free({name})", self.manager.free, self.seqs[name])
         del self.tables[name]
+
+    def _finish(self, name: str) -> None:
+        """It has ended, and is freed later."""
+        self.seqs[name].status = SequenceStatus.FINISHED_STOPPED
+        self.log.note(f"{name}.status = SequenceStatus.FINISHED_STOPPED")
 
     def _forget(self, name: str, index: int) -> None:
         """A block's content is gone, as if the cache had given it up and somebody asked for the text again."""
@@ -185,9 +206,14 @@ class _ComputedWorld(World):
         self.log.call(line, self.manager.mark_blocks_as_computed, group, **self._without_table(family))
         for other in family:
             table, seq = self.tables.get(other, []), self.seqs[other]
-            of_prompt, full = seq.get_prompt_len() // self.block_size, seq.get_len() // self.block_size
+            marking = Marking(
+                full=seq.get_len() // self.block_size,
+                of_prompt=seq.get_prompt_len() // self.block_size,
+                is_first=other == family[0],
+                runs=seq.status is SequenceStatus.RUNNING,
+            )
             for thought, marked in MARKED.items():
-                self.computed[thought].update(table[: marked(full, of_prompt, other == family[0])])
+                self.computed[thought].update(table[: marked(marking)])
             if not self.caching:
                 should, but, did = f"no block of {other} should be marked", "one is", "marks a block"
                 marked_none = not any(self._marked(other))
@@ -339,8 +365,10 @@ STEP = Step(
         "counted block {block} as computed before its last token was.",
         "prompt-only-marked": "A generated token's keys and values are as good as a prompt's: count full blocks "
         "over the whole sequence, so that {names} finds {expected} and not {got}.",
-        "one-sequence-marked": "Every sequence of the group has computed its blocks, not the first alone: "
-        "{names} should find {expected}, and finds {got}.",
+        "one-sequence-marked": "Every sequence of the group has computed its blocks, not the first alone, and one "
+        "without a block table is no end of the group: {names} should find {expected}, and finds {got}.",
+        "running-only-marked": "What is in memory is in memory, whatever has become of a sequence: as long as it has a "
+        "block table its full blocks are marked, so {names} should find {expected}, and finds {got}.",
         "beyond-a-gap": "Hits end at the first block that is not computed, since attention needs every key and "
         "value before a token: {names} should find {expected}, and finds {got}.",
         "table-taken-for-granted": "A sequence may have no block table, when it has finished or has not started: "
@@ -368,6 +396,7 @@ STEP = Step(
         _manager_history(2, "allocate a 1 2 3", "mark a", "append a 4", "allocate b 1 2 3 4 5", "hits b"),
         _manager_history(1, "allocate a 1", "append a 2", "append a 3", "mark a", "allocate b 1 2 3 4", "hits b"),
         _manager_history(1, "allocate a 1 2", "fork b a", "free a", "mark a", "allocate c 1 2 5", "hits c"),
+        _manager_history(1, "allocate a 1 2", "finish a", "mark a", "allocate b 1 2 5", "hits b"),
         _manager_history(2, "allocate a 1 2 3 4 5", "allocate b 1 2 7", "mark a", "mark b", "hits a b"),
         _manager_history(2, "allocate a 1 2 3 4 5", "allocate b 7 8 9", "mark a", "mark b", "hits a b"),
         _manager_history(2, "allocate a 1 2 3 4 5", "allocate b 7 8 9", "mark a", "hits b a"),

@@ -5,11 +5,12 @@ The account knows for which tokens a key was given; of a key's value it knows no
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Set
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from refimpl.checks.step import History, Log, Names, Operation, Setup, Step, World, counted, equal, show
+from refimpl.checks.thoughts import asked
 from refimpl.prefix_hash import NO_PREFIX, PrefixKeys
 
 Tokens = tuple[int, ...]
@@ -24,6 +25,10 @@ TOKENS_KEPT = "the tokens that were passed stay as they were"
 MERSENNE = 2**61 - 1  # Python hashes whole numbers modulo this, so it hashes like 0
 PIECES: tuple[Tokens, ...] = ((1, 2, 3, 4), (9, 9, 9, 9), (1,), (2, 1), (0,), (257,), (12, 3), (1, 23))
 MOST_TOKENS = 12
+EXTRAS: tuple[Extra, ...] = (
+    *((), (0,), (MERSENNE,), (1,), ("1",), (1, 1)),
+    *(("a", "bc"), ("ab", "c"), ("a", "bc", "d"), ("a", "bc", "e")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,7 @@ class _Keyed:
     extra: Extra
     index: int
     call: Tokens  # all tokens of the call
+    form: type  # list or tuple: what they came as
     size: int  # of a block
 
     @property
@@ -78,14 +84,15 @@ class _KeysWorld(World):
 
     def _of_tokens(self, key: Hashable, tokens: Tokens, extra: Extra) -> None:
         name = self.names.add(key)
-        passed = list(tokens)
+        form = list if len(self.seen) % 2 == 0 else tuple
+        passed = form(tokens)
         extra_text = f", extra_keys={extra}" if extra else ""
         line = f"{name} = keys.of_tokens({passed}, block_size={self.block_size}{extra_text})"
         got = self.log.call(line, self.keys.of_tokens, passed, self.block_size, *([extra] if extra else []))
         keys = self._check_count(got, tokens, extra)
-        self.log.expect(TOKENS_KEPT, "the list of tokens", passed, list(tokens))
+        self.log.expect(TOKENS_KEPT, f"the {form.__name__} of tokens", passed, form(tokens))
         for index, block_key in enumerate(keys):
-            block = _Keyed(tokens[: (index + 1) * self.block_size], extra, index, tokens, self.block_size)
+            block = _Keyed(tokens[: (index + 1) * self.block_size], extra, index, tokens, form, self.block_size)
             self._check_key(block_key, block)
         self.seen.append(tokens)
 
@@ -93,12 +100,18 @@ class _KeysWorld(World):
         """The keys as a list, one a block."""
         blocks = len(range(0, len(tokens), self.block_size))
         should = f"it should return a list of {counted(blocks, 'key')}"
-        listed = hasattr(got, "__iter__") and not isinstance(got, str | bytes | Set | Mapping)
-        thought = "keys-not-returned" if got is None else None
-        self.log.hold(A_KEY_EACH, listed, should, f"it returned {show(got)}", thought)
+        listed = isinstance(got, Sequence) and not isinstance(got, str | bytes) or hasattr(got, "tolist")
+        thought = "generator-for-a-list" if isinstance(got, Iterator) else None
+        thought = "keys-not-returned" if got is None else thought
+        self.log.hold(A_KEY_EACH, listed, should, f"it returned {show(got)}", thought, got=show(got))
         keys = list(got)
         thought = "partial-block-left-out" if len(keys) == len(tokens) // self.block_size else None
-        if extra and len(keys) == len(range(0, len(tokens) + len(extra), self.block_size)):
+        joined = [*extra, *tokens]
+        if (
+            extra
+            and len(keys) != blocks
+            and equal(keys, asked(lambda: [*self.keys.of_tokens(joined, self.block_size)]))
+        ):
             thought = "extra-keys-pass-for-tokens"
         evidence = {"tokens": list(tokens), "size": self.block_size, **_joined(tokens, extra)}
         evidence |= {"blocks": counted(blocks, "block"), "keys": counted(len(keys), "key")}
@@ -124,31 +137,41 @@ class _KeysWorld(World):
         self.given_for[key] = block
 
     def _check_same(self, key: Any, block: _Keyed, known_key: Any, known: _Keyed) -> None:
-        anew = known.call == block.call or not self._same_again(known, known_key)
+        same = equal(key, known_key)
         self.log.hold(
             SAME_KEY,
-            equal(key, known_key),
+            same,
             f"block {block.index} should have the key that {list(block.tokens)} had before",
             "it has another",
-            "every-call-anew" if anew else "what-follows-counts",
+            None if same else self._two_keys(block, known_key, known),
             tokens=list(block.tokens),
             one=list(known.call),
             other=list(block.call),
             number=counted(len(block.tokens), "token"),
         )
 
-    def _same_again(self, known: _Keyed, known_key: Any) -> bool:
-        """Whether the very same call gives the block its key once more."""
+    def _two_keys(self, block: _Keyed, known_key: Any, known: _Keyed) -> str:
+        """The misconception behind two keys for one content."""
+        if not self._same_again(known, known_key, known.form):
+            return "every-call-anew"
+        if not self._same_again(known, known_key, block.form):
+            return "list-is-not-tuple"
+        return "every-call-anew" if known.call == block.call else "what-follows-counts"
+
+    def _same_again(self, known: _Keyed, known_key: Any, form: type) -> bool:
+        """Whether the call, its tokens in this form, gives the block its key once more."""
         extra = [known.extra] if known.extra else []
-        again = self.log.ask("keys.of_tokens(…)", lambda: list(self.keys.of_tokens(known.call, known.size, *extra)))
-        return equal(again[known.index] if known.index < len(again) else None, known_key)
+        again = asked(lambda: self.keys.of_tokens(form(known.call), known.size, *extra)[known.index])
+        return equal(again, known_key)
 
     def _clash(self, one: _Keyed, other: _Keyed) -> str | None:
         """The misconception behind one key for two contents."""
         if one.extra != other.extra:
             if one.tokens == other.tokens:
                 in_one_block = one.index and self._first_differs(one, other)
-                return "extra-keys-in-one-block-only" if in_one_block else "extra-keys-forgotten"
+                if in_one_block:
+                    return "extra-keys-in-one-block-only"
+                return "extra-keys-look-alike" if one.extra and other.extra else "extra-keys-forgotten"
             return "extra-keys-pass-for-tokens" if (*one.extra, *one.tokens) == (*other.extra, *other.tokens) else None
         if one.own == other.own and one.before != other.before:
             if not one.before and equal(self.key_of[other.before, other.extra][0], NO_PREFIX):
@@ -182,24 +205,30 @@ def _clash_evidence(one: _Keyed, other: _Keyed) -> dict[str, Any]:
     more_extra = max(one, other, key=lambda block: len(block.extra))
     evidence = {"one": list(one.tokens), "other": list(other.tokens), "number": other.index}
     evidence |= {"extra": show(one.extra), "other_extra": show(other.extra), "before": list(other.before)}
+    evidence["modulo"] = _modulo(one.tokens, other.tokens)
     return evidence | _joined(more_extra.tokens, more_extra.extra)
+
+
+def _modulo(one: Tokens, other: Tokens) -> int | None:
+    """How many values a number has that is too narrow to tell the tokens apart."""
+    sizes = (2**bits for bits in (32, 16, 8))
+    return next((n for n in sizes if [token % n for token in one] == [token % n for token in other]), None)
 
 
 def _look_alike(one: _Keyed, other: _Keyed) -> str:
     """In what two texts that differ in their last block, or as a whole, are the same."""
     shorter, longer = sorted((one.tokens, other.tokens), key=len)
-    same_low_byte = [token % 256 for token in shorter] == [token % 256 for token in longer]
     if one.before == other.before and len(shorter) == len(longer) and shorter[:-1] == longer[:-1]:
         if {shorter[-1], longer[-1]} == {0, MERSENNE}:
             return "hash-alone"
-        return "cut-to-8-bits" if same_low_byte else "last-token-left-out"
+        return "cut-to-few-bits" if _modulo(shorter, longer) else "last-token-left-out"
     if longer == shorter + (0,) * (len(longer) - len(shorter)):
         return "padding-is-a-token"
     if "".join(map(str, shorter)) == "".join(map(str, longer)):
         return "joined-as-text"
     if sorted(shorter) == sorted(longer):
         return "order-lost"
-    return "cut-to-8-bits" if same_low_byte else "number-given-twice"
+    return "cut-to-few-bits" if _modulo(shorter, longer) else "number-given-twice"
 
 
 def _keys_history(block_size: int, *sequences: Tokens | tuple[Tokens, Extra]) -> History:
@@ -231,8 +260,8 @@ STEP = Step(
         "{blocks} of {size}, and yours returned {keys}.",
         "padding-is-a-token": "An empty slot is no token, and token 0 is one: {one} and {other} are different "
         "texts, and yours gave both the same key.",
-        "cut-to-8-bits": "Vocabularies go far beyond 255: {one} and {other} are the same modulo 256 only, and "
-        "yours gave both the same key.",
+        "cut-to-few-bits": "Token ids are whole numbers and as large as a vocabulary: {one} and {other} are the same "
+        "modulo {modulo:,} only, and yours gave both the same key.",
         "joined-as-text": "Written one after the other, {one} and {other} are the same digits: compare token ids "
         "as numbers, one by one.",
         "order-lost": "The order of tokens is part of a text: yours gave {one} and {other} the same key.",
@@ -250,6 +279,12 @@ STEP = Step(
         "with extra keys {extra} and with {other_extra}.",
         "extra-keys-in-one-block-only": "Extra keys count in every block and not just in one: yours gave block "
         "{number} of {other} the same key with extra keys {extra} and with {other_extra}.",
+        "extra-keys-look-alike": "Extra keys are compared as they are, every one and in their order: {extra} and "
+        "{other_extra} are not equal, and yours gave {other} the same key with both.",
+        "generator-for-a-list": "The keys are counted and read more than once, and a generator is used up after one "
+        "reading: return a list, while yours returned {got}.",
+        "list-is-not-tuple": "The tokens count and not what holds them: {tokens} came as a list and as a tuple, and "
+        "yours gave the block that ends there two keys.",
         "extra-keys-pass-for-tokens": "Extra keys are no tokens: yours takes {bare} with extra keys {extras} for "
         "the tokens {joined}.",
     },
@@ -258,15 +293,17 @@ STEP = Step(
         _keys_history(4, (1, 2, 3, 4, 9, 9, 9, 9), (5, 6, 7, 8, 9, 9, 9, 9), (1, 2, 3, 4, 9, 9)),
         _keys_history(2, (1, 2, 5, 6, 9, 9), (3, 4, 5, 6, 9, 9)),
         _keys_history(4, (1, 2, 3, 4, 5), (1, 2, 3, 4, 5), (1, 2, 3, 4, 5, 6)),
+        _keys_history(4, (1, 2, 3, 4, 9), (5, 6, 7, 8, 9)),
         _keys_history(4, (1, 2, 3), (1, 2, 3, 0)),
         _keys_history(4, (1, 2, 3, 4), (1, 2, 3, 7)),
-        _keys_history(4, (65,), (321,)),
+        _keys_history(4, (65,), (321,), (65601,)),
         _keys_history(4, (12, 3), (1, 23)),
         _keys_history(4, (1, 2, 3), (3, 2, 1)),
         _keys_history(4, (0,), (MERSENNE,)),
         _keys_history(2, ((1, 2, 3), ()), ((1, 2, 3), ("adapter",)), ((1, 2, 3), ("other adapter",))),
         _keys_history(2, ((5, 6, 7, 8), ()), ((7, 8), (5, 6))),
         _keys_history(2, ((1, 2, 3), (1, 2)), ((1, 2, 3), (2, 1))),
+        _keys_history(4, *(((1, 2, 3), extra) for extra in EXTRAS)),
         _keys_history(4, (), (9, 9, 9, 9, 9, 9, 9, 9)),
         _keys_history(2, (1, 2, 3, 4, 1, 2)),  # a number may stand for "no prefix" and for a prefix
         _keys_history(1, (1, 2, 3, 4, 1)),

@@ -5,8 +5,9 @@ The account knows in which order free blocks must go; what stands in the learner
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from refimpl.block import Device, PhysicalTokenBlock
@@ -31,13 +32,13 @@ class Content:
     key: int | None  # None for an anonymous one
     hashed: int  # tokens that its key covers
     number: int = -1  # of the block that holds it
-    stamp: int = -1  # of its last use
+    stamp: float = -1  # of its last use
     computed: bool = False
     owners: int = 0
     turn: int = 0  # of being freed
 
     @property
-    def rank(self) -> tuple[int, int, int]:
+    def rank(self) -> tuple[float, int, int]:
         """Smallest is given up first."""
         return self.stamp, -self.hashed, self.turn
 
@@ -47,6 +48,74 @@ class Content:
         return "no key" if self.key is None else f"key {self.key}"
 
 
+Waiting = dict[str, Content]
+Choice = Callable[[Waiting], set[str]]  # of those that wait, the ones of which any may go first
+
+
+def _smallest(rank: Callable[[Content], Any]) -> Choice:
+    """Those whose rank is smallest."""
+
+    def choose(waiting: Waiting) -> set[str]:
+        smallest = min(map(rank, waiting.values()))
+        return {name for name, content in waiting.items() if rank(content) == smallest}
+
+    return choose
+
+
+def _not_newer(waiting: Waiting) -> set[str]:
+    """The longest of those in front that are not newer than the first."""
+    first = next(iter(waiting.values()))
+    front = dict(takewhile(lambda item: item[1].stamp <= first.stamp, waiting.items()))
+    return {max(front, key=lambda name: front[name].hashed)}
+
+
+def _until_newer(waiting: Waiting) -> set[str]:
+    """The right one of those in front of the first that is newer than the best so far."""
+    best, *others = waiting
+    for name in others:
+        if waiting[name].stamp > waiting[best].stamp:
+            break
+        best = min(best, name, key=lambda name: waiting[name].rank)
+    return {best}
+
+
+def _longer(waiting: Waiting) -> set[str]:
+    """The right one, or the longest if they are longer."""
+    right = min(waiting, key=lambda name: waiting[name].rank)
+    most = max(content.hashed for content in waiting.values())
+    return {right} | {name for name, content in waiting.items() if content.hashed == most > waiting[right].hashed}
+
+
+THOUGHTS: tuple[tuple[str, Choice], ...] = (
+    ("first-freed-goes-first", _smallest(lambda content: content.turn)),
+    ("first-freed-goes-first", _not_newer),
+    ("first-freed-goes-first", _until_newer),
+    ("last-freed-goes-first", _smallest(lambda content: -content.turn)),
+    ("newest-goes-first", _smallest(lambda content: -content.stamp)),
+    ("tail-before-age", _longer),
+    ("never-is-not-oldest", _smallest(lambda content: (content.stamp < 0, *content.rank))),
+    ("never-is-not-oldest", _smallest(lambda content: (abs(content.stamp), *content.rank))),
+    ("whole seconds", _smallest(lambda content: (int(content.stamp), *content.rank[1:]))),
+    ("prefix-goes-first", _smallest(lambda content: (content.stamp, content.hashed))),
+    ("tie-goes-by-freeing", _smallest(lambda content: (content.stamp, content.turn))),
+    ("tie-goes-by-freeing", _smallest(lambda content: (content.stamp, -content.turn))),
+    ("equals-in-the-wrong-order", _smallest(lambda content: (content.stamp, -content.hashed))),
+)
+
+EXAMPLES = (
+    History.read({}, "add a 3 4", "add b 1 4", "add c 5 4", "add d 2 4", "evict"),
+    History.read({}, "add a 2 4", "add b 3 4", "add c 1 4", "evict"),
+    History.read({}, "add a 7 8", "add b 7 12", "add c 7 4", "add d 7 8", "evict"),
+    History.read({}, "add a 1 4", "add b 2 4096", "add c 2 4", *["evict"] * 3),
+    History.read({}, "add a 2 8", "add b 2 8", "add c 2 8", *["evict"] * 3),
+    History.read({}, "add a 5 4", "evict", "evict"),
+    History.read({}, "add a 3 4", "add b 2 4", "remove a", "add a 1 4", "evict"),
+    History.of({}, ("add", "a", 0, 4), ("add", "b", -1, 4), ("add", "c", 1, 4), ("evict",)),
+    History.of({}, ("add", "a", 3, 131072), ("add", "b", 2.875, 4), ("evict",)),  # a long text, an eighth of a second
+    History.of({}, ("add", "a", 2.375, 8), ("add", "b", 2.25, 4), ("evict",)),
+)
+
+
 class _EvictorWorld(World):
     """An evictor beside a list of who waits in it and since when."""
 
@@ -54,7 +123,8 @@ class _EvictorWorld(World):
         super().__init__(subject, setup, log)
         self.names, self.turn = Names(), 0
         self.blocks: dict[str, PhysicalTokenBlock] = {}
-        self.waiting: dict[str, Content] = {}
+        self.waiting: dict[str, Content] = {}  # the one freed first in front
+        self.left = set(range(len(THOUGHTS)))  # those that would have chosen every victim so far
         self.evictor = log.call("evictor = LRUEvictor()", subject)
 
     def choices(self) -> Iterable[Operation]:
@@ -75,7 +145,7 @@ class _EvictorWorld(World):
         super().perform(operation)
         self._check_others()
 
-    def _add(self, key: Hashable, stamp: int, hashed: int) -> None:
+    def _add(self, key: Hashable, stamp: float, hashed: int) -> None:
         name = self.names[key] if key in self.names else self.names.add(key)
         block = self.blocks.setdefault(name, PhysicalTokenBlock(Device.GPU, len(self.blocks), 4))
         block.block_hash, block.computed = _key_of(name), True
@@ -125,37 +195,20 @@ class _EvictorWorld(World):
         a, b = self.waiting[expected], self.waiting[victim]
         evidence = {"victim": victim, "stamp": b.stamp, "hashed": b.hashed}
         evidence |= {"right": expected, "right_stamp": a.stamp, "right_hashed": a.hashed}
-        for name, holds, thought in (
-            (OLDEST, b.stamp == a.stamp, self._age_fault(victim)),
-            (TAIL, b.hashed == a.hashed, self._tail_fault(victim, a.stamp)),
-            (FIRST_FREED, b is a, "equals-in-the-wrong-order"),
-        ):
+        self.left = {i for i in self.left if victim in THOUGHTS[i][1](self.waiting)}
+        thought = None if b is a or self.replaying else self._thought()
+        for name, holds in ((OLDEST, b.stamp == a.stamp), (TAIL, b.hashed == a.hashed), (FIRST_FREED, b is a)):
             self.log.hold(name, holds, f"it should be `{expected}`", f"it is `{victim}`", thought, **evidence)
 
     def _is_here(self, name: str) -> bool:
         return self.log.ask(f"{name}.block_hash in evictor", lambda: _key_of(name) in self.evictor) is True
 
-    def _age_fault(self, victim: str) -> str | None:
-        """Why a block went that is younger than another; None where several thoughts lead to it."""
-        of = self.waiting
-        by_thought = {
-            "first-freed-goes-first": min(of, key=lambda name: of[name].turn),
-            "last-freed-goes-first": max(of, key=lambda name: of[name].turn),
-            "newest-goes-first": max(of, key=lambda name: (of[name].stamp, name == victim)),
-            "tail-before-age": max(of, key=lambda name: (of[name].hashed, -of[name].stamp)),
-        }
-        return only_one(thought for thought, name in by_thought.items() if name == victim)
-
-    def _tail_fault(self, victim: str, stamp: int) -> str | None:
-        """Why a shorter prefix went among equally old blocks."""
-        of = {name: waiting for name, waiting in self.waiting.items() if waiting.stamp == stamp}
-        if victim not in of:
-            return None
-        by_freeing = {choose(of, key=lambda name: of[name].turn) for choose in (min, max)}
-        is_shortest = of[victim].hashed == min(waiting.hashed for waiting in of.values())
-        if is_shortest != (victim in by_freeing):
-            return "prefix-goes-first" if is_shortest else "tie-goes-by-freeing"
-        return None
+    def _thought(self) -> str | None:
+        """The one thought that explains every victim so far, and all those in the examples."""
+        left = self.left
+        for example in EXAMPLES:
+            left = left & self.replayed(example)[0].left
+        return only_one(THOUGHTS[i][0] for i in left)
 
     def _check_others(self) -> None:
         number = self.log.ask("evictor.num_blocks", lambda: self.evictor.num_blocks)
@@ -192,6 +245,8 @@ STEP = Step(
         "{stamp}, and kept `{right}`, used at {right_stamp}.",
         "tail-before-age": "Age comes first, and length decides among equals only: `{right}` was last used at "
         "{right_stamp}, before `{victim}` at {stamp}.",
+        "never-is-not-oldest": "What was never used is least missed, and -1 is older than every time: `{right}` goes "
+        "before `{victim}`, which was last used at {stamp}.",
         "prefix-goes-first": "A prefix has to outlive its tail, which nobody finds without it: `{right}` covers "
         "{right_hashed} tokens and goes before `{victim}`, which covers {hashed}.",
         "tie-goes-by-freeing": "Among blocks last used at the same time the one that covers most tokens goes "
@@ -208,13 +263,6 @@ STEP = Step(
         "for: yours ended in {error}.",
     },
     world=_EvictorWorld,
-    examples=(
-        History.read({}, "add a 3 4", "add b 1 4", "add c 5 4", "add d 2 4", "evict"),
-        History.read({}, "add a 7 8", "add b 7 12", "add c 7 4", "add d 7 8", "evict"),
-        History.read({}, "add a 1 4", "add b 2 4096", "add c 2 4", *["evict"] * 3),
-        History.read({}, "add a 2 8", "add b 2 8", "add c 2 8", *["evict"] * 3),
-        History.read({}, "add a 5 4", "evict", "evict"),
-        History.read({}, "add a 3 4", "add b 2 4", "remove a", "add a 1 4", "evict"),
-    ),
+    examples=EXAMPLES,
     setups=lambda rng: {},
 )
