@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from refimpl.checks.manager_account import Account, Block
 from refimpl.checks.manager_comparison import KEPT, Facts
-from refimpl.checks.manager_world import CPU, GPU, ManagerWorld
+from refimpl.checks.manager_world import CPU, GPU, REFUSAL_KEEPS, ManagerWorld
 from refimpl.checks.step import Operation, show
-from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
+from refimpl.sequence import SequenceGroup, SequenceStatus
 
 OTHERS = -1  # stands in the account for other requests' sequences on the CPU
 
@@ -71,17 +72,26 @@ class SwapWorld(ManagerWorld):
         self.account.tables.setdefault(OTHERS, []).append(Block(CPU, None))
         self.log.note("manager.cpu_allocator.allocate()    # for somebody else")
 
-    def _set_status(self, seqs: Iterable[Sequence], status: SequenceStatus) -> None:
-        """After a swap, first see that the statuses are as they were."""
-        verb, seqs = self.operation[0], list(seqs)
-        if verb in ("swap_out", "swap_in"):
-            key, before = self.operation[1], self._moves(verb)[1]
-            for seq in seqs:
-                name = self._seq_name(key, self.groups[key].seqs.index(seq))
-                fault = None if seq.status is before else "status-changed"
-                evidence = {"seq": name, "status": show(seq.status)}
-                self.log.expect(self.keeps_status, f"{name}.status", seq.status, before, fault, **evidence)
-        super()._set_status(seqs, status)
+    def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
+        before = self._statuses()
+        got = super()._call(line, function, *arguments, facts=facts)
+        self._insist_on_statuses(before, self.keeps_status)
+        return got
+
+    def _refuse(self, line: str, function: Any, *arguments: Any, facts: Facts) -> None:
+        before = self._statuses()
+        super()._refuse(line, function, *arguments, facts=facts)
+        self._insist_on_statuses(before, REFUSAL_KEEPS)
+
+    def _statuses(self) -> dict[str, SequenceStatus]:
+        return {
+            self._seq_name(key, i): seq.status for key, group in self.groups.items() for i, seq in enumerate(group.seqs)
+        }
+
+    def _insist_on_statuses(self, before: dict[str, SequenceStatus], keeps: str) -> None:
+        for name, status in self._statuses().items():
+            evidence = {"seq": name, "status": show(status)}
+            self.log.expect(keeps, f"{name}.status", status, before[name], "status-changed", **evidence)
 
 
 def seq_ids(group: SequenceGroup, *, unfinished: bool = True) -> list[int]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from learners import ROOT
 
-from refimpl import AllocStatus, BlockTable, Device, Sequence, SequenceGroup, proof
+from refimpl import AllocStatus, BlockTable, Device, PhysicalTokenBlock, Sequence, SequenceGroup, SequenceStatus, proof
+from refimpl.allocator import BlockAllocator
 from refimpl.checks import CheckResult, steps
 from refimpl.checks.engine import examine
 
@@ -52,6 +53,29 @@ def copy_unless_found(self: Any, seq: Sequence, block_table: BlockTable) -> tupl
     return (shared_block.block_number, new_block.block_number) if new_block.ref_count == 1 else None
 
 
+def taken_and_given_back(
+    self: Any, seqs: list[Sequence], source: BlockAllocator, destination: BlockAllocator
+) -> list[tuple[int, int]]:
+    blocks = list(dict.fromkeys(block for seq in seqs for block in self.block_tables[seq.seq_id]))
+    moved: dict[PhysicalTokenBlock, PhysicalTokenBlock] = {}
+    try:
+        for block in blocks:
+            moved[block] = destination.allocate(block.block_hash, block.num_hashed_tokens)
+    except ValueError:
+        for block in moved.values():
+            destination.free(block)
+        raise
+    for block in moved.values():
+        block.ref_count -= 1
+    for seq in seqs:
+        block_table = self.block_tables[seq.seq_id]
+        self.block_tables[seq.seq_id] = [moved[block] for block in block_table]
+        for block in block_table:
+            moved[block].ref_count += 1
+            source.free(block)
+    return [(block.block_number, target.block_number) for block, target in moved.items()]
+
+
 def test_free_blocks_may_be_counted_from_the_tables_on_the_gpu() -> None:
     assert result_of("05-can-allocate", can_allocate=whole_question((Device.GPU,))).passed
 
@@ -85,3 +109,21 @@ def test_a_block_that_was_found_by_its_content_is_copied_to_as_well() -> None:
     result = result_of("06-copy-on-write", _copy_on_write=copy_unless_found)
     assert result.outcome == "wrong"
     assert "[None]" in result.message
+
+
+def test_a_refused_swap_that_takes_blocks_and_gives_them_back_has_emptied_the_cache() -> None:
+    result = result_of("07-swap-out", _swap=taken_and_given_back)
+    assert result.misconception == "half-done"
+    assert "cache" in result.trace[-1]
+
+
+def test_a_question_about_a_swap_changes_no_status() -> None:
+    def can_swap_out(self: Any, group: SequenceGroup) -> bool:
+        fits = len(self._distinct_blocks(group)) <= self.cpu_allocator.get_num_free_blocks()
+        for seq in group.get_seqs(SequenceStatus.RUNNING) if fits else []:
+            seq.status = SequenceStatus.SWAPPED
+        return fits
+
+    result = result_of("07-can-swap-out", can_swap_out=can_swap_out)
+    assert result.outcome == "wrong"
+    assert "a.seqs[0].status" in result.message

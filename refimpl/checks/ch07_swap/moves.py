@@ -23,9 +23,11 @@ class _MoveWorld(SwapWorld):
     verbs: tuple[str, ...] = ("allocate", "append_slots", "fork", "free", "finish", "swap_out")
     often = ("swap_out", "swap_in")
     move = "swap_out"  # what this step asks for
+    num_moves = 0  # so many times, in this history
 
     def perform(self, operation: Operation) -> None:
         """As `SwapWorld`; what was compared before something differed is no merit of the answer."""
+        self.num_moves += operation[0] == self.move
         before = dict(self.log.tally)
         try:
             super().perform(operation)
@@ -80,7 +82,7 @@ class _MoveWorld(SwapWorld):
         if self.refusing:
             return "half-done"
         if symptom == "pairs":
-            return _fault_of_pairs(facts)
+            return _fault_of_pairs(facts) if self.num_moves == 1 else None  # later ones may tell of earlier swaps
         source = self._moves(self.move)[0]
         return self._fault_of_all(source) or self._fault_of_one(symptom, facts, source)
 
@@ -265,6 +267,14 @@ SWAP_OUT = Step(
         History.read(sizes(4, 3, 1), "allocate a 8 1 0", "swap_out a"),
         History.read(sizes(4, 4, 4), "allocate a 4 2 0", "finish a 1", "swap_out a"),
         History.read(sizes(4, 4, 4, caching=True), "allocate a 4 1 0", "allocate b 4 1 0", "swap_out a", "swap_out b"),
+        History.read(
+            sizes(4, 4, 2, caching=True),
+            "allocate a 4 1 0",
+            "swap_out a",
+            "free a 0",
+            "allocate b 12 1 1",
+            "swap_out b",
+        ),
     ),
     setups=random_sizes,
 )
@@ -290,6 +300,7 @@ SWAP_IN = Step(
         History.read(sizes(4, 6, 6), "allocate a 8 2 0", "swap_out a", "swap_in a", "swap_out a"),
         History.read(sizes(4, 5, 4), "allocate a 6 2 0", "append_slots a 0 0 1", "swap_out a", "swap_in a"),
         History.read(sizes(4, 4, 4), "allocate a 4 2 0", "finish a 1", "swap_out a", "swap_in a"),
+        History.read(sizes(4, 4, 4, caching=True), "allocate a 4 1 0", "allocate b 4 1 0", "swap_out b", "swap_in b"),
         History.read(
             sizes(4, 3, 2, caching=True),
             "allocate a 8 1 0",

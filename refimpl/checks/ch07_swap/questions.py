@@ -94,6 +94,13 @@ def _of_first(account: Account, group: SequenceGroup) -> int:
     return len(account.distinct(seq_ids(group)[:1]))
 
 
+def _with_shared_prompts(account: Account, group: SequenceGroup) -> int:
+    """The prompt's blocks once, and beside them what each sequence has more."""
+    seqs = group.get_unfinished_seqs()
+    prompt = account.required(seqs[0].get_prompt_len())
+    return prompt + sum(account.required(seq.get_len()) - prompt for seq in seqs)
+
+
 # allocate: request, tokens, sequences, text; append_slots: request, sequence, token, count
 CAN_SWAP_OUT_EXAMPLES = (
     History.read(sizes(4, 8, 2), "allocate a 8 2 0", "can_swap_out a", "allocate b 9 1 0", "can_swap_out b"),
@@ -109,6 +116,15 @@ CAN_SWAP_OUT_EXAMPLES = (
     ),
     History.read(sizes(4, 4, 2), "allocate a 4 2 0", "free a 0", "can_swap_out a"),
     History.read(sizes(1, 3, 1), "allocate a 1 2 0", "append_slots a 1 0 1", "can_swap_out a"),
+    History.read(sizes(4, 8, 1), "allocate a 3 2 0", "append_slots a 0 0 1", "can_swap_out a"),
+    History.read(
+        sizes(1, 8, 3),
+        "allocate a 1 3 0",
+        "append_slots a 0 0 1",
+        "append_slots a 1 0 1",
+        "append_slots a 2 0 1",
+        "can_swap_out a",
+    ),
     History.read(sizes(4, 2, 4), "allocate a 8 1 0", "can_swap_out a"),
     History.read(sizes(4, 3, 2), "take_cpu", "allocate a 8 1 0", "can_swap_out a"),
     History.read(sizes(4, 8, 3), "allocate a 8 2 0", "can_swap_out a", "take_cpu", "can_swap_out a"),
@@ -153,6 +169,7 @@ class _CanSwapOutWorld(_QuestionWorld):
         ("entries-counted", lambda account, group: _entries(account, group) <= account.free(CPU)),
         ("finished-counted", lambda account, group: _with_finished(account, group) <= account.free(CPU)),
         ("first-sequence-only", lambda account, group: _of_first(account, group) <= account.free(CPU)),
+        ("copy-not-counted", lambda account, group: _with_shared_prompts(account, group) <= account.free(CPU)),
         ("shared-left-out", lambda account, group: _of_one_table(account, group) <= account.free(CPU)),
         ("gpu-pool-asked", lambda account, group: num_distinct(account, group) <= account.free(GPU)),
         ("all-cpu-blocks-counted", lambda account, group: num_distinct(account, group) <= account.total[CPU]),
@@ -270,6 +287,8 @@ CAN_SWAP_OUT = Step(
         "`{group}` takes {blocks}, and not just those of its first sequence.",
         "shared-left-out": "A shared block goes to the CPU as well, once: `{group}` takes {blocks}, those that "
         "stand in several tables among them.",
+        "copy-not-counted": "Siblings share a prompt until they write: who had to copy its last block has one of its "
+        "own, and `{group}` takes {blocks}, as the tables say and lengths do not.",
         "gpu-pool-asked": "Blocks need room where they go: the CPU pool has {free_cpu} free, and what the GPU "
         "pool has does not matter.",
         "all-cpu-blocks-counted": "Others have blocks on the CPU, too: {free_cpu} of its {total_cpu} can be had, "
