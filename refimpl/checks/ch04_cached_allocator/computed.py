@@ -98,6 +98,7 @@ class _ComputedWorld(World):
             yield from [("get_common_computed_block_ids", key)] * 2
             yield "forget", key, 0
             yield "finish", key
+        yield from (("again", key) for key in self.names)
         keys = list(self.names)
         together = [*list(combinations(keys, 2))[-4:], *list(combinations(keys, 3))[-2:]]
         yield from (("get_common_computed_block_ids", *some) for some in together)
@@ -107,6 +108,8 @@ class _ComputedWorld(World):
         if verb == "allocate":
             fits = len(range(0, len(arguments), self.block_size)) <= self.num_free
             return key not in self.names and fits
+        if verb == "again":
+            return key in self.names and self._may_come_back(self.names[key])
         if verb == "fork":
             return key not in self.names and arguments[0] in self.names and self.names[arguments[0]] in self.tables
         if verb == "get_common_computed_block_ids":
@@ -120,6 +123,11 @@ class _ComputedWorld(World):
     def _may_grow(self, name: str) -> bool:
         return self.num_free > 0 and self.seqs[name].status is SequenceStatus.RUNNING
 
+    def _may_come_back(self, name: str) -> bool:
+        seq, (_, group) = self.seqs[name], self.group_of[name]
+        alone = group.get_seqs() == [seq] and seq.status is SequenceStatus.RUNNING
+        return alone and name not in self.tables and seq.n_blocks <= self.num_free
+
     def perform(self, operation: Operation) -> None:
         verb, key, *arguments = operation
         if verb == "get_common_computed_block_ids":
@@ -130,7 +138,8 @@ class _ComputedWorld(World):
             self._fork(self.names[arguments[0]], self.names.add(key))
         else:
             acts: dict[str, Callable[..., None]] = {"append_slots": self._append, "free": self._free}
-            acts |= {"mark_blocks_as_computed": self._mark, "forget": self._forget, "finish": self._finish}
+            acts |= {"mark_blocks_as_computed": self._mark, "forget": self._forget}
+            acts |= {"finish": self._finish, "again": self._again}
             acts[verb](self.names[key], *arguments)
 
     def _allocate(self, name: str, tokens: Tokens) -> None:
@@ -140,6 +149,16 @@ class _ComputedWorld(World):
         line = f"manager.allocate(group_{name})    # {name}, prompt {list(tokens)}"
         self.log.call(line, self.manager.allocate, group)
         seq.status = SequenceStatus.RUNNING
+        self.tables[name] = []
+        self._read_tables()
+
+    def _again(self, name: str) -> None:
+        """It was preempted, and is let in once more."""
+        group_name, group = self.group_of[name]
+        self.seqs[name].status = SequenceStatus.WAITING
+        line = f"manager.allocate({group_name})    # {name} waits again, and is let in"
+        self.log.call(line, self.manager.allocate, group, raises=(ValueError, "table-made-up"), name=name)
+        self.seqs[name].status = SequenceStatus.RUNNING
         self.tables[name] = []
         self._read_tables()
 
@@ -373,6 +392,8 @@ STEP = Step(
         "value before a token: {names} should find {expected}, and finds {got}.",
         "table-taken-for-granted": "A sequence may have no block table, when it has finished or has not started: "
         "`{name}` has none, so it has no blocks, and that is no error.",
+        "table-made-up": "To look for a block table is not to make one: `{name}` had none, has an empty one since you "
+        "asked, and cannot be allocated any more, which ended in {error}.",
         "one-sequence-speaks-for-all": "Common is what every sequence has: yours returned {got}, the hits of "
         "{first} alone, for {names}.",
         "no-hits-ignored": "A sequence without hits has to compute from its first token, so there is nothing in "
@@ -400,11 +421,13 @@ STEP = Step(
         _manager_history(2, "allocate a 1 2 3 4 5", "allocate b 1 2 7", "mark a", "mark b", "hits a b"),
         _manager_history(2, "allocate a 1 2 3 4 5", "allocate b 7 8 9", "mark a", "mark b", "hits a b"),
         _manager_history(2, "allocate a 1 2 3 4 5", "allocate b 7 8 9", "mark a", "hits b a"),
-        _manager_history(1, "allocate a 1 2", "allocate b 1 2", "allocate c 7 8", "mark a", "hits a b c"),
+        _manager_history(
+            *(1, "allocate a 1 2", "allocate b 1 2", "allocate c 7 8", "mark a", "hits a b c", "hits a c b")
+        ),
         _manager_history(1, "allocate a 1 2 3", "mark a", "forget a 0", "hits a"),
         _manager_history(1, "allocate a 1 2 3", "free a", "allocate b 7 8 9", "mark b", "hits b", num_gpu_blocks=3),
         _manager_history(2, "allocate a 1 2 3 4 5", "mark a", "hits a", caching=False),
-        _manager_history(2, "allocate a 1 2 3", "mark a", "free a", "mark a", "hits a"),
+        _manager_history(2, "allocate a 1 2 3", "mark a", "free a", "mark a", "hits a", "again a"),
     ),
     setups=_manager_sizes,
 )

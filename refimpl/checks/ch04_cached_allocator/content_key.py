@@ -105,17 +105,22 @@ class _KeysWorld(World):
         thought = "keys-not-returned" if got is None else thought
         self.log.hold(A_KEY_EACH, listed, should, f"it returned {show(got)}", thought, got=show(got))
         keys = list(got)
-        thought = "partial-block-left-out" if len(keys) == len(tokens) // self.block_size else None
-        joined = [*extra, *tokens]
-        if (
-            extra
-            and len(keys) != blocks
-            and equal(keys, asked(lambda: [*self.keys.of_tokens(joined, self.block_size)]))
-        ):
-            thought = "extra-keys-pass-for-tokens"
+        thought = None
+        if len(keys) != blocks:
+            full = tokens[: len(tokens) // self.block_size * self.block_size]
+            if len(keys) < blocks and full != tokens and equal(self._keys_of(full, extra), keys):
+                thought = "partial-block-left-out"
+            elif extra and equal(self._keys_of((*extra, *tokens)), keys):
+                thought = "extra-keys-pass-for-tokens"
         evidence = {"tokens": list(tokens), "size": self.block_size, **_joined(tokens, extra)}
         evidence |= {"blocks": counted(blocks, "block"), "keys": counted(len(keys), "key")}
         self.log.hold(A_KEY_EACH, len(keys) == blocks, should, f"it returned {len(keys)}", thought, **evidence)
+        return keys
+
+    def _keys_of(self, tokens: tuple[Hashable, ...], extra: Extra = ()) -> list[Any] | None:
+        """What the learner's code says of these tokens, asked where something has gone wrong; None if it raises."""
+        more = [extra] if extra else []
+        keys: list[Any] | None = asked(lambda: [*self.keys.of_tokens(list(tokens), self.block_size, *more)])
         return keys
 
     def _check_key(self, key: Any, block: _Keyed) -> None:
