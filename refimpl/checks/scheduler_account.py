@@ -158,12 +158,13 @@ class SchedulerAccount:
 
     # What happens between steps.
 
-    def add(self, name: str, arrival: int, wanted: int, seq_id: int, tokens: list[int]) -> None:
+    def add(self, name: str, arrival: int, wanted: int, seq_ids: list[int], tokens: list[int]) -> None:
         """A request comes, with the tokens of its prompt, of which `wanted` sequences are to come.
 
-        `arrival` is its place in the order of age.
+        `arrival` is its place in the order of age, `seq_ids` are the sequences that it brings.
         """
-        self.requests[name] = Request(name, arrival, wanted, [Member(seq_id, list(tokens), len(tokens))])
+        members = [Member(seq_id, list(tokens), len(tokens)) for seq_id in seq_ids]
+        self.requests[name] = Request(name, arrival, wanted, members)
         self.waiting.append(self.requests[name])
 
     def generate(self, name: str, i: int, token: int) -> None:

@@ -147,7 +147,8 @@ class SchedulerWorld(World):
     """A scheduler, requests that come and go, and the account. The world is the engine, too: after each step every
     sequence that ran gets a token, and a prompt is forked into the sequences that its request asks for.
 
-    ("add", key, num_tokens, wanted, text, early)    a request; `early` is 1 for one that arrived before all others
+    ("add", key, num_tokens, wanted, text, early)    a request; `early` is 1 for one that arrived before all others;
+                                                     a sixth number is how many sequences it brings, if not 1
     ("schedule", how)                                a step; siblings get the same token when `how` is 1, and a prompt
                                                      is not forked yet when it is 2
     ("end", key, i), ("fork", key, i)                a running sequence has all its tokens, or goes on as two
@@ -249,21 +250,22 @@ class SchedulerWorld(World):
         self.script.append((method, *arguments))
         getattr(self.account, method)(*arguments)
 
-    def _add(self, key: Any, num_tokens: int, wanted: int, text: int, early: int) -> None:
+    def _add(self, key: Any, num_tokens: int, wanted: int, text: int, early: int, brought: int = 1) -> None:
         number = len(self.groups)
         name = self.names.add(key)
         self.texts[name] = text if self.caching else number
         prompt = [self._token(name, position) for position in range(num_tokens)]
         arrival = -number if early else number
-        seq = Sequence(100 * number, prompt, self.block_size)
-        group = SequenceGroup(name, [seq], SamplingParams(n=wanted), float(arrival))
+        seqs = [Sequence(100 * number + i, prompt, self.block_size) for i in range(brought)]
+        group = SequenceGroup(name, seqs, SamplingParams(n=wanted), float(arrival))
         self.groups[name] = group
         facts = [f"a prompt of {counted(num_tokens, 'token')}"]
         facts += [f"text {text}"] * self.caching + [f"{wanted} sequences"] * (wanted > 1)
+        facts += ["which it brings along"] * (brought > 1)
         facts += ["arrived before the others"] * bool(early and number)
         line = f"scheduler.add_seq_group({name})    # {', '.join(facts)}"
         self.log.call(line, self.scheduler.add_seq_group, group)
-        self._do("add", name, arrival, wanted, seq.seq_id, prompt)
+        self._do("add", name, arrival, wanted, [seq.seq_id for seq in seqs], prompt)
 
     def _end(self, key: Any, i: int) -> None:
         name = self.names[key]

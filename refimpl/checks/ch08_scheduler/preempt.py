@@ -137,6 +137,12 @@ class _AbortNotReported(SchedulerAccount):
         self.end(request, ABORTED)
 
 
+class _LastAbortReported(SchedulerAccount):
+    def no_room_on_cpu(self, request: Request) -> None:
+        self.end(request, ABORTED)
+        self.now.aborted = [request]
+
+
 class _NotCounted(SchedulerAccount):
     def count(self, request: Request) -> None:
         pass
@@ -165,13 +171,15 @@ EXAMPLES = (
     History.read(sizes(4, 4, 8, mode="swap"), "add a 8 1 0 0", "add b 8 1 0 0", NEXT, NEXT),
     History.read(sizes(4, 4, 8, mode="recompute"), "add a 8 1 0 0", "add b 7 2 0 0", NEXT, NEXT),
     History.read(sizes(4, 4, 8, mode="recompute"), "add a 8 1 0 0", "add b 8 1 0 0", NEXT, NEXT),
-    History.read(sizes(4, 4, 8), "add a 8 1 0 0", "add b 8 2 0 0", "schedule 2", NEXT),
+    History.read(sizes(4, 4, 8), "add a 8 1 0 0", "add b 8 3 0 0", "schedule 2", NEXT),
     History.read(sizes(4, 4, 8, mode="recompute"), "add a 8 1 0 0", "add b 8 2 0 0", "schedule 2", NEXT),
     History.read(sizes(4, 4), "add a 7 2 0 0", NEXT, NEXT),
     History.read(sizes(4, 4, mode="swap"), "add a 16 1 0 0", NEXT, NEXT),
     History.read(sizes(4, 2, 4), "add a 8 2 0 0", NEXT, "end a 0", NEXT),
     History.read(sizes(4, 2, 4, mode="recompute"), "add a 8 2 0 0", NEXT, "end a 0", NEXT),
     History.read(sizes(4, 3, 4), "add a 4 2 0 0", "add b 4 2 0 0", "add c 4 2 0 0", NEXT, NEXT),
+    History.read(sizes(4, 2), "add a 4 2 0 0", "add b 4 2 0 0", NEXT, NEXT),
+    History.read(sizes(2, 3, 5), "add a 2 2 0 0", "add b 4 2 0 0", NEXT, NEXT, NEXT),  # a goes when b is away
 )
 
 
@@ -199,6 +207,7 @@ class _PreemptWorld(SchedulerWorld):
         ("aborted-keeps-blocks", _AbortKeepsBlocks),
         ("aborted-keeps-blocks", _AbortOnlyReported),
         ("abort-not-reported", _AbortNotReported),
+        ("abort-not-reported", _LastAbortReported),
         ("not-counted", _NotCounted),
         ("pairs-overwritten", _LastMovedOut),
         ("not-handed-back", _NotRemembered),

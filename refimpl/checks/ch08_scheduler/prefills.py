@@ -107,6 +107,11 @@ class _OneSequenceCharged(SchedulerAccount):
         return len(request.unfinished)
 
 
+class _ThereCharged(SchedulerAccount):
+    def prompt_seqs(self, request: Request) -> int:
+        return len(request.members)
+
+
 class _PromptOnly(SchedulerAccount):
     def prompt_len(self, request: Request) -> int:
         return request.unfinished[0].prompt_len
@@ -134,6 +139,33 @@ class _StaysWaiting(SchedulerAccount):
             super().set_status(request, before, after)
 
 
+class _FirstRuns(SchedulerAccount):
+    def set_status(self, request: Request, before: SequenceStatus, after: SequenceStatus) -> None:
+        if before is WAITING:
+            request.of(before)[0].status = after
+        else:
+            super().set_status(request, before, after)
+
+
+class _FirstMeasured(SchedulerAccount):
+    def prompt_len(self, request: Request) -> int:
+        return len(request.members[0].tokens)
+
+
+class _AllCharged(SchedulerAccount):
+    def prompt_seqs(self, request: Request) -> int:
+        return max(request.wanted, len(request.members))
+
+
+class _AllRun(SchedulerAccount):
+    """Who has ended has no blocks to be told of."""
+
+    def admit(self, request: Request) -> None:
+        super().admit(request)
+        if any(member.has_ended for member in request.members):
+            raise Refused("KeyError")
+
+
 class _NoPrompts(SchedulerAccount):
     def num_prompts(self) -> int:
         return 0
@@ -156,6 +188,13 @@ EXAMPLES = (
     History.read(sizes(4, 8, max_seqs=2), "add a 4 1 0 0", "add b 4 1 0 0", "add c 1 1 0 0", NEXT, NEXT),
     History.read(sizes(2, 2), "add a 3 1 0 0", NEXT, NEXT, NEXT),
     History.read(sizes(4, 8, caching=True), "add a 8 1 0 0", NEXT, "add b 8 1 0 0", NEXT),
+    History.read(sizes(4, 8), "add a 4 2 0 0 2", NEXT),
+    History.read(  # of two sequences one has ended, and the other comes in again
+        sizes(4, 2, mode="recompute"), "add a 4 2 0 0", NEXT, "end a 0", NEXT, NEXT, NEXT
+    ),
+    History.read(  # so it does here, and there is room for one beside b
+        sizes(4, 2, max_seqs=2), "add a 1 2 0 0", NEXT, "end a 0", "add b 1 1 0 1", NEXT, NEXT, NEXT
+    ),
 )
 
 
@@ -179,11 +218,16 @@ class _PrefillsWorld(SchedulerWorld):
         ("step-not-charged", _SeqsNotCharged),
         ("one-prompt-a-step", _OnePromptAStep),
         ("one-sequence-charged", _OneSequenceCharged),
+        ("one-sequence-charged", _ThereCharged),
         ("output-forgotten", _PromptOnly),
         ("hits-not-charged", _HitsNotCharged),
         ("hits-not-charged", _HitsNotChargedToTheStep),
         ("newest-first", _NewestPromptFirst),
         ("stays-waiting", _StaysWaiting),
+        ("stays-waiting", _FirstRuns),
+        ("finished-counted", _FirstMeasured),
+        ("finished-counted", _AllCharged),
+        ("finished-counted", _AllRun),
         ("prompts-not-counted", _NoPrompts),
     )
 
@@ -219,6 +263,8 @@ STEP = step_of(
         "longest and is looked at first.",
         "stays-waiting": "A request that has its blocks is RUNNING: without the status nothing after this step, "
         "neither the worker nor `append_slots`, finds its sequences.",
+        "finished-counted": "What has ended of a request does not come in again with it: only its WAITING sequence is "
+        "measured, charged, and RUNNING from now on.",
         "prompts-not-counted": "The engine takes the first `num_prefill_groups` of those scheduled for prompts: "
         "left at 0, whole prompts are treated as decodes of one token.",
     },

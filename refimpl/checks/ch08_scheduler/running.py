@@ -22,6 +22,15 @@ class _ItselfMakesRoom(SchedulerAccount):
         return request
 
 
+class _SingleMakesRoom(SchedulerAccount):
+    def take_victim(self, request: Request, queue: list[Request]) -> Request:
+        single = [other for other in queue if len(other.unfinished) == 1]
+        victim = (single or queue or [request])[-1]
+        if victim in queue:
+            queue.remove(victim)
+        return victim
+
+
 class _ToTheBack(SchedulerAccount):
     def put_back(self) -> None:
         self.waiting += sorted(self.now.recomputed, key=lambda request: request.arrival)
@@ -147,6 +156,7 @@ EXAMPLES = (
     History.read(sizes(4, 3), "add a 4 1 0 0", "add b 4 1 0 0", "add c 4 1 0 0", NEXT, NEXT),
     History.read(sizes(4, 3), "add a 4 2 0 0", "add b 4 1 0 0", "add c 4 1 0 0", NEXT, "add d 1 1 0 0", NEXT),
     History.read(sizes(4, 4), "add a 4 1 0 0", "add b 4 1 0 0", "add c 8 1 0 0", NEXT, NEXT),
+    History.read(sizes(4, 4, 8), "add a 4 1 0 0", "add b 4 1 0 0", "add c 8 2 0 0", NEXT, NEXT),
     History.read(sizes(4, 4), "add a 16 1 0 0", NEXT, NEXT),
     History.read(sizes(4, 8), "add a 4 2 0 0", NEXT, NEXT),
     History.read(sizes(4, 8), "add a 5 3 0 0", NEXT, NEXT),
@@ -172,6 +182,7 @@ class _RunningWorld(SchedulerWorld):
     examples = EXAMPLES
     thoughts = (
         ("oldest-makes-room", _OldestMakesRoom),
+        ("oldest-makes-room", _SingleMakesRoom),
         ("makes-room-for-itself", _ItselfMakesRoom),
         ("to-the-back", _ToTheBack),
         ("to-the-back", _ToTheBackAsTheyCame),

@@ -99,6 +99,18 @@ EXAMPLES = (
     History.read(sizes(4, 6, 2, mode="swap"), "add a 8 1 0 0", "add b 8 1 0 0", "add c 8 1 0 0", NEXT, NEXT, NEXT),
     History.read(sizes(4, 4, 8, mode="swap"), "add a 8 1 0 0", "add b 8 1 0 0", NEXT, NEXT, "abort a", NEXT),
     History.read(sizes(4, 8, max_seqs=4, max_len=8, max_tokens=12), "add a 8 1 0 0", "add b 4 1 0 0", NEXT),
+    History.read(sizes(4, 8, max_seqs=1, max_len=8), "add a 4 1 0 0", NEXT, "add b 9 1 0 0", NEXT),
+    History.read(  # b can never come back, beside a copy
+        sizes(4, 3, 2, mode="swap"), "add a 1 1 0 0", "add b 5 2 0 0", NEXT, NEXT, "fork a 0", NEXT
+    ),
+    History.read(  # c comes back beside a, and nothing is copied and nobody waits
+        sizes(4, 5, 8, mode="swap"),
+        *("add a 1 1 0 0", "add b 4 1 0 0", "add c 12 1 0 0", NEXT, NEXT, "abort b", NEXT),
+    ),
+    History.read(  # c would come back beside a, but a alone fills the step
+        sizes(4, 6, 8, mode="swap", max_seqs=4),
+        *("add a 2 2 0 0", "add b 16 1 0 0", "add c 2 1 0 0", NEXT, NEXT, "abort b", "fork a 0", "fork a 0", NEXT),
+    ),
 )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from refimpl.block_manager import AllocStatus
 from refimpl.checks.manager_account import Pair
-from refimpl.checks.scheduler_account import IGNORED, SWAPPED, Request, SchedulerAccount
+from refimpl.checks.scheduler_account import IGNORED, SWAPPED, Refused, Request, SchedulerAccount
 from refimpl.checks.scheduler_world import MODES, NEXT, SchedulerWorld, random_sizes, sizes, step_of
 from refimpl.checks.step import History, Setup
 from refimpl.sequence import SequenceStatus
@@ -81,6 +81,35 @@ class _BackCountedTooLate(SchedulerAccount):
 class _BackSeqsThatAreThere(SchedulerAccount):
     def back_seqs(self, request: Request) -> int:
         return len(request.of(SWAPPED))
+
+
+class _BackThereCharged(SchedulerAccount):
+    def back_seqs(self, request: Request) -> int:
+        return len(request.members)
+
+
+class _BackOneSeqCharged(SchedulerAccount):
+    def charge(self, num_tokens: int, num_seqs: int) -> None:
+        super().charge(num_tokens, 1 if 3 in self.now.phases else num_seqs)
+
+
+class _BackFinishedCharged(SchedulerAccount):
+    def back_tokens(self, request: Request) -> int:
+        return len(request.members)
+
+
+class _BackAllCharged(SchedulerAccount):
+    def back_seqs(self, request: Request) -> int:
+        return max(request.wanted, len(request.members))
+
+
+class _BackFinishedRun(SchedulerAccount):
+    """Who has ended has no blocks to be told of, and no slot can be appended to them."""
+
+    def bring_back(self, request: Request) -> None:
+        super().bring_back(request)
+        if any(member.has_ended for member in request.members):
+            raise Refused("KeyError")
 
 
 class _CopiesNotLookedAt(SchedulerAccount):
@@ -171,6 +200,19 @@ EXAMPLES = (
         *("add a 16 1 0 0", "add b 2 1 0 0", "add c 2 1 0 0", "add d 2 1 0 0", NEXT, NEXT),
         *("fork b 0", "fork b 0", "abort a", NEXT),
     ),
+    History.read(  # and so it does here as one sequence that is going to be two
+        sizes(4, 7, 8, mode="swap", max_seqs=5),
+        *("add a 16 1 0 0", "add b 2 1 0 0", "add c 2 2 0 0", "add d 2 1 0 0", "schedule 2", NEXT),
+        *("fork b 0", "fork b 0", "abort a", NEXT),
+    ),
+    History.read(  # of the two sequences of b one has ended
+        sizes(4, 3, 1, mode="swap"), "add a 7 3 0 0", "add b 2 2 0 0", NEXT, "end b 0", NEXT, NEXT
+    ),
+    History.read(  # so it has here, and there is room for one beside a
+        sizes(4, 6, 8, mode="swap", max_seqs=3),
+        *("add a 2 1 0 0", "add b 2 2 0 0", NEXT, "end b 0", "add c 15 1 0 1", NEXT, NEXT),
+        *("abort c", "fork a 0", NEXT),
+    ),
 )
 
 
@@ -191,6 +233,11 @@ class _SwappedWorld(SchedulerWorld):
         ("nothing-charged", _BackNothingCharged),
         ("nothing-charged", _BackSeqsNotCharged),
         ("one-sequence-charged", _BackSeqsThatAreThere),
+        ("one-sequence-charged", _BackThereCharged),
+        ("one-sequence-charged", _BackOneSeqCharged),
+        ("finished-counted", _BackFinishedCharged),
+        ("finished-counted", _BackAllCharged),
+        ("finished-counted", _BackFinishedRun),
         ("copy-overwritten", _CopiesNotLookedAt),
         ("copy-overwritten", _CopiesLookedAtOnce),
         ("copy-overwritten", _CopiesLookedAtLast),
@@ -233,6 +280,8 @@ STEP = step_of(
         "sequences to the budget.",
         "one-sequence-charged": "Who comes back is charged the sequences that may run of it, which "
         "`get_max_num_running_seqs()` knows: a prompt that was swapped out before its fork is to be several.",
+        "finished-counted": "What has ended of a request does not come back with it: only its SWAPPED sequences are "
+        "charged, RUNNING from now on, and given their slots.",
         "copy-overwritten": "Swaps are carried out before copies: ask `_copies_read_free_blocks` before each "
         "request that comes back, or it may be given a block that a copy is still to read.",
         "waits-before-never": "Who can never come back is ended whatever else happens in this step: ask for NEVER "
