@@ -145,7 +145,8 @@ def rounded(numbers: Any) -> str:
 class Paged:
     """Sequences in the blocks of two caches, and the tokens that each attends to, found by its table.
 
-    `setup` has the sizes, `kind` is that of the scores and `layout` that of the caches.
+    `setup` has the sizes, and what stands in slots without a token where that is not NaN; `kind` is that of the scores
+    and `layout` that of the caches.
     """
 
     def __init__(
@@ -162,12 +163,13 @@ class Paged:
         self.context_lens, self.block_size = list(context_lens), setup["block_size"]
         self.kind, self.scale = kind, scale
         sizes = self.block_size, setup["num_kv_heads"], setup["num_groups"], head_dim_of(setup)
-        self.tensors = in_blocks(self.context_lens, *sizes, kind, seed, layout)
+        unused = setup.get("unused", NAN)
+        self.tensors = in_blocks(self.context_lens, *sizes, kind, seed, layout, unused)
         self.before = [tensor.clone() for tensor in self.tensors]
         self.line = (
             f"query, key_cache, value_cache, block_tables, context_lens = in_blocks("
             f"{self.context_lens}, {said_sizes(('block_size', *ROW_SIZES), sizes)}{said_kind(kind)}, seed={seed}"
-            f"{said_layout(layout)})"
+            f"{said_layout(layout)}{'' if math.isnan(unused) else f', unused={unused}'})"
         )
         self.query, self.keys, self.values, self.tables = (tensor.tolist() for tensor in self.tensors[:4])
         self.num_kv_heads = setup["num_kv_heads"]

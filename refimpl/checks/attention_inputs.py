@@ -88,8 +88,9 @@ def in_blocks(
     scores: str = "usual",
     seed: int = 0,
     layout: str = "tokens first",
+    unused: float = math.nan,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Several sequences in the blocks of two caches, in no order; all slots without a token hold NaN.
+    """Several sequences in the blocks of two caches, in no order; all slots without a token hold NaN, or `unused`.
 
     layout: "tokens first", contiguous; "heads first", as `KVCache` lays them out; "interleaved", a block of keys and
         a block of values in turn; "transposed", a block's slots innermost, as vLLM 0.5.4 lays values out, and the
@@ -106,7 +107,7 @@ def in_blocks(
     needed = [-(-context_len // block_size) for context_len in context_lens]
     num_blocks = sum(needed) + SPARE_BLOCKS
     *tables, spare = _tables(needed, num_blocks, seed)
-    caches = torch.full((2, num_blocks, block_size, num_kv_heads, head_dim), torch.nan)
+    caches = torch.full((2, num_blocks, block_size, num_kv_heads, head_dim), float(unused))
     queries = []
     for seq, (context_len, table) in enumerate(zip(context_lens, tables, strict=True)):
         query, *tokens = in_a_row(context_len, num_kv_heads, group, head_dim, scores, seed=seed + seq)
@@ -115,8 +116,8 @@ def in_blocks(
             for cache, of_token in zip(caches, tokens, strict=True):
                 cache[table[t // block_size], t % block_size] = of_token[t]
     key_cache, value_cache = in_layout(caches, layout)
-    unused = NOT_A_BLOCK if seed % 2 == 0 else spare[0]
-    rows = [table + [unused] * (max(needed) + 1 - len(table)) for table in tables]
+    behind = NOT_A_BLOCK if seed % 2 == 0 else spare[0]
+    rows = [table + [behind] * (max(needed) + 1 - len(table)) for table in tables]
     block_tables = torch.tensor(rows)
     if layout == "transposed":
         block_tables = block_tables.T.contiguous().T
@@ -156,7 +157,7 @@ class LongestRow(TorchFunctionMode):
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = getattr(function, "__name__", "")
-        if re.match("exp|softmax|log_?sum_?exp|log_softmax|scaled_dot", name) and not name.startswith("expand"):
+        if re.match("exp|_*r?pow|softmax|log_?sum_?exp|log_softmax|scaled_dot", name) and not name.startswith("expand"):
             tensors = [argument for argument in (*args, *(kwargs or {}).values()) if isinstance(argument, Tensor)]
             self.length = max([self.length, *(size for tensor in tensors for size in tensor.shape)])
         return function(*args, **(kwargs or {}))

@@ -58,6 +58,7 @@ class CallsWorld(TellingWorld):
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
         self.calls = 0
+        self.last: tuple[list[Any], list[Any]] = ([], [])  # what was returned before, as it is now and as it was
 
     def choices(self) -> Iterable[Operation]:
         """A few random calls, drawn from the seed of the world."""
@@ -101,6 +102,12 @@ class CallsWorld(TellingWorld):
         should = "the tensors that it was given should stay as they were"
         self.log.hold(KEEPS, not changed(tensors, before), should, "one has changed")
 
+    def check_last(self, name: str, *got: Any) -> None:
+        """The property `name`: what the call before returned is none of this call's `got`."""
+        should = "what the call before this one returned should stay as it was"
+        self.log.hold(name, not changed(*self.last), should, "it has changed")
+        self.last = [*got], [tensor.clone() for tensor in got]
+
     def error_that_tells(self, paged: Paged) -> tuple[type[Exception], str] | None:
         """An error, and the misconception it tells of a function that has answered."""
         if self.answered and not all(paged.context_lens):
@@ -142,6 +149,7 @@ class StateWorld(CallsWorld):
         elif isinstance(got, torch.Tensor) and got.shape == (heads, tokens.head_dim):
             told = "lse-not-returned"
         self.insist_on_pair(PAIR, got, heads, tokens.head_dim, told)
+        self.check_last(PAIR, *got)
         output, lse = got[0].tolist(), got[1].tolist()
         sum_of_exp = sum(exp(score) for score in tokens.scores(0))
         evidence = {
@@ -190,6 +198,7 @@ class BatchWorld(CallsWorld):
         heads, dims = len(paged.query[0]), paged.head_dim
         shape = (len(paged.context_lens), heads, dims)
         self.insist_on_tensor(TENSOR, "the result", got, shape, "nothing-returned" if got is None else None)
+        self.check_last(TENSOR, got)
         outputs = got.tolist()
         for seq, context_len in enumerate(paged.context_lens):
             tokens = paged.tokens(seq)
@@ -264,7 +273,7 @@ def telling(sizes: Mapping[str, int], *operations: Operation) -> History:
 
 
 ONE_ELEMENT = {"num_kv_heads": 2, "num_groups": 2, "num_dims": 1}
-FOUR_HEADS = {"num_kv_heads": 2, "num_groups": 2, "num_dims": 4}
+FOUR_HEADS = {"num_kv_heads": 2, "num_groups": 2, "num_dims": 5}
 ONE_HEAD = {"num_kv_heads": 1, "num_groups": 1, "num_dims": 1, "block_size": 2}
 ALONE = {"num_kv_heads": 1, "num_groups": 1, "num_dims": 3, "block_size": 2}
 ONE_GROUP = {"num_kv_heads": 1, "num_groups": 2, "num_dims": 3, "block_size": 2}

@@ -79,7 +79,9 @@ class _GatherWorld(CallsWorld):
             but = f"it is {rounded(got[wrong].tolist())}"
         self.log.hold(in_part, wrong is None, should, but)
         if num_tokens:
-            self.log.hold(KEEPS, not changed([cache], [before]), "the cache should stay as it was", "it has changed")
+            kept = not changed([cache, block_table], [before, torch.tensor(table)])
+            self.log.hold(KEEPS, kept, "the cache and the table should stay as they were", "one has changed")
+        self.check_last(TENSOR, got)
 
     def _tell(self, name: str, right: list[int], slots: list[int], told: dict[str, Any]) -> None:
         first = next((t for t, (a, b) in enumerate(zip(right, slots, strict=False)) if a != b), None)
@@ -164,6 +166,7 @@ STEP = Step(
         telling(SLOT_EACH, ("gather", (5, 2), 8, TOKENS_FIRST), ("gather", (5, 2, 999_999), 8, TOKENS_FIRST)),
         telling(WIDE, ("gather", (5, 2), 8, TOKENS_FIRST), ("gather", (5, 2), 6, "heads first")),
         plain(SLOT_EACH, ("gather", (5,), 0, TOKENS_FIRST), ("gather", (), 0, TOKENS_FIRST)),
+        telling(SLOT_EACH, ("gather", (5, 2), 8, TOKENS_FIRST), ("gather", (999_999,), 0, TOKENS_FIRST)),
     ),
     setups=_cache_sizes,
 )

@@ -34,7 +34,7 @@ from refimpl.checks.attention_world import (
     vanished,
 )
 from refimpl.checks.ch10_paged_attention.gqa import OF_SCORES
-from refimpl.checks.ch10_paged_attention.online_softmax import OF_BLOCKS
+from refimpl.checks.ch10_paged_attention.online_softmax import OF_BLOCKS, STATE
 from refimpl.checks.step import LoadedLater, Operation, Step, counted
 
 ONE_PART = "sequences of one part are right"
@@ -126,7 +126,7 @@ class _MergeWorld(BatchWorld):
             broken = not finite(output)
             if self.answered:
                 yield "no-tokens-forgotten", lambda: not lengths[seq]
-                yield "weights-overflow", lambda: kind in ("high", "low", "rising") and broken
+                yield "weights-overflow", lambda: kind in ("high", "low", "rising") and vanished(output)
                 yield "one-maximum-for-all-heads", lambda: kind == "apart" and vanished(output)
                 yield "one-length-for-all", lambda: kind == "usual" and lengths[seq] < max(lengths) and broken
             if lengths[seq] and kind in ("usual", "equal") and not broken:
@@ -137,7 +137,7 @@ class _MergeWorld(BatchWorld):
         if part is not None and len(lengths) == 1 and lengths[0] >= 24 and 2 < part <= lengths[0] // 6:
             self.log.hold(
                 SPLIT,
-                row.length <= lengths[0] // 2,
+                row.length <= max(len(paged.query[0]) * (max(part, parts) + STATE), paged.head_dim),
                 f"a softmax should go over a part of {counted(part, 'token')}",
                 f"one went over {row.length}",
                 "not-split",
@@ -252,7 +252,12 @@ STEP = Step(
         telling(ONE_GROUP, _batch(2, seed=7), _batch(2, 6, seed=2, part=2)),
         telling(ONE_GROUP, _batch(4, seed=7, part=2), _batch(6, seed=7, kind="high", part=2)),
         telling(ONE_GROUP, _batch(4, seed=7, part=2), _batch(6, seed=9, kind="low", part=2)),
-        telling(ONE_GROUP, _batch(4, seed=7, part=2), _batch(6, seed=15, kind="apart", part=2)),
+        telling(
+            ONE_GROUP,
+            _batch(4, seed=7, part=2),
+            _batch(6, seed=7, kind="high", part=2),
+            _batch(6, seed=15, kind="apart", part=2),
+        ),
         telling(ONE_GROUP, _batch(6, seed=11, scale=0.3, part=4), _batch(6, seed=11, scale=0.0, part=4)),
         telling(ONE_GROUP, _batch(2, seed=7), _batch(4, 0, seed=13, part=2)),
         telling(ONE_GROUP, _batch(2, seed=7), _batch(0, seed=15)),

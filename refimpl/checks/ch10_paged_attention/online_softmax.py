@@ -41,6 +41,7 @@ from refimpl.checks.ch10_paged_attention.gqa import OF_SCORES
 from refimpl.checks.step import LoadedLater, Operation, Step, counted
 
 ONE_BLOCK = "no more than a block's scores at a time"
+STATE = 2  # what else may stand in one tensor with a head's scores: its largest score, its sum
 
 
 class _BlocksWorld(StateWorld):
@@ -90,9 +91,10 @@ class _BlocksWorld(StateWorld):
 
         self.compare(got, tokens, self.about(tokens, kind, in_part), thoughts)
         if context_len >= 12 * size:
+            heads = len(tokens.query)
             self.log.hold(
                 ONE_BLOCK,
-                longest <= context_len // 2,
+                longest <= max(heads * (size + STATE), tokens.head_dim),
                 f"exponentials should be taken of a block's {counted(size, 'score')} at a time",
                 f"they were taken of {longest} at a time",
                 "whole-row-kept",
@@ -127,8 +129,8 @@ OF_BLOCKS = {
     "full-blocks-only": "The last block counts as well when it is only partly filled: yours left out the tokens in it.",
     "padding-read": "Behind a sequence's last block its table may hold anything: yours looked one of those entries up, "
     "so count the blocks that the tokens need.",
-    "maximum-starts-at-zero": "Before the first token the largest score is -inf: a maximum that starts at 0 wins over "
-    "scores below 0, and their exponentials vanish.",
+    "maximum-starts-at-zero": "Before the first token the largest score is -inf: a maximum that starts at 0, or at "
+    "another number, wins over scores below it, and their exponentials vanish.",
     "largest-of-the-block": "The largest score so far may be an older block's: yours took the newest block's for it, "
     "and exp(old - new) overflows where scores fall.",
     "first-maximum-kept": "The largest score so far may grow with every block: yours kept that of the first one, and "
@@ -205,11 +207,15 @@ STEP = Step(
         telling(ONE_GROUP, _in_blocks(4, seed=7), _in_blocks(6, seed=13, kind="rising")),
         telling(ONE_GROUP, _in_blocks(4, seed=7), _in_blocks(6, seed=13, kind="falling")),
         telling(ONE_GROUP, _in_blocks(4, seed=7), _in_blocks(4, seed=15, kind="low")),
-        telling(ONE_GROUP, _in_blocks(4, seed=7), _in_blocks(4, seed=15, kind="apart")),
+        telling(
+            ONE_GROUP, _in_blocks(4, seed=7), _in_blocks(4, seed=11, kind="high"), _in_blocks(4, seed=15, kind="apart")
+        ),
         telling(ONE_GROUP, _in_blocks(4, seed=17, scale=0.3), _in_blocks(4, seed=17, scale=0.0)),
         telling(ONE_GROUP, _in_blocks(2, seed=7), _in_blocks(0, seed=19)),
         telling(ONE_GROUP, _in_blocks(24, seed=21)),
+        telling({**ONE_HEAD, "block_size": 4}, _in_blocks(48, seed=21)),
         plain(ONE_GROUP, _in_blocks(5, seed=23, layout="heads first")),
+        plain({**ONE_GROUP, "unused": 1}, _in_blocks(5, seed=5)),
     ),
     setups=block_sizes,
 )
