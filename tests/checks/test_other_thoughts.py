@@ -42,6 +42,16 @@ def refuses_a_number_twice() -> Answer:
     return init
 
 
+def no_further_in_this_table(block_tables: Any) -> list[Any]:
+    blocks: list[Any] = []
+    for block_table in block_tables:
+        for block in block_table:
+            if block in blocks:
+                break
+            blocks.append(block)
+    return blocks
+
+
 def only_onwards(block_table: Any, positions: Any, block_size: int) -> list[int]:
     """Right as long as the positions ascend."""
     found, index = [], 0
@@ -52,6 +62,24 @@ def only_onwards(block_table: Any, positions: Any, block_size: int) -> list[int]
             index += 1
         found.append((block_table[index].block_number - index) * block_size + position)
     return found
+
+
+def a_block_until_the_next(block_table: Any, positions: Any, block_size: int) -> list[int]:
+    """Right as long as the positions ascend."""
+    found, index = [], -1
+    for position in positions:
+        if not 0 <= position < len(block_table) * block_size:
+            raise ValueError("no block for this position")
+        index = max(index, position // block_size)
+        found.append(block_table[index].block_number * block_size + position % block_size)
+    return found
+
+
+def on_average(seq_lens: Any, block_size: int) -> int:
+    lengths = list(seq_lens)
+    if block_size < 1 or min(lengths, default=0) < 0:
+        raise ValueError("no such length or block size")
+    return sum(-length % block_size for length in lengths) // max(1, len(lengths))
 
 
 def until_one_is_empty(seq_lens: Any, block_size: int) -> int:
@@ -103,8 +131,11 @@ OTHERS: tuple[tuple[str, str, Answer], ...] = (
     ("00-first-check", "wasted_slots", never_less_than_one),
     ("00-first-check", "wasted_slots", nothing_used_nothing_wasted),
     ("01-fields", "__init__", refuses_a_number_twice()),
+    ("01-identity", "distinct_blocks", no_further_in_this_table),
     ("02-slots", "slots", only_onwards),
+    ("02-slots", "slots", a_block_until_the_next),
     ("02-waste", "internal_fragmentation", until_one_is_empty),
+    ("02-waste", "internal_fragmentation", on_average),
     ("03-free", "free", loses_all_others),
     ("04-content-key", "of_tokens", lists_the_extra_keys),
     ("04-content-key", "of_tokens", always_four),

@@ -28,6 +28,7 @@ THOUGHTS = (
     "one device only",
     "first entries only",
     "used-blocks-left-out",
+    "no further in a table",
 )
 SECOND_POOL = "_of_pool_2"  # ends the name of a block that another pool made, on a GPU and numbered from 0 as well
 
@@ -71,20 +72,23 @@ class _IdentityWorld(World):
             self._ask(key, [self.names[argument] for argument in arguments])
 
     def _table(self, name: str, row: tuple[str, ...]) -> None:
-        used = ""
+        used = []
         for block_name in dict.fromkeys(row):
             if block_name not in self.blocks:
                 device, number, *_ = block_name.split("_")
                 block = PhysicalTokenBlock(Device[device.upper()], int(number), block_size=16)
-                if block.block_number % 3 == 0:
+                if block.block_number % 3 == 2:
                     block.last_accessed, block.computed = 7.5, True
-                    used += f"    # {block_name} was used at 7.5"
+                    used.append(block_name)
                 self.blocks[block_name], self.looks[block_name] = block, _look(block)
             self.blocks[block_name].ref_count += 1
         self.tables[name] = list(row)
         self.given[name] = [self.blocks[block_name] for block_name in row]
         twin = any(block_name.endswith(SECOND_POOL) for block_name in row)
-        self.log.note(f"{name} = {_row(row)}" + "    # GPU block 0 of another pool, too" * twin + used)
+        self.log.note(f"{name} = {_row(row)}" + "    # GPU block 0 of another pool, too" * twin + self._used(used))
+
+    def _used(self, names: list[str]) -> str:
+        return f"    # used at 7.5: {', '.join(names)}" if names else ""
 
     def _ask(self, form: str, names: list[str]) -> None:
         given, inside = [self.given[name] for name in names], f"[{', '.join(names)}]"
@@ -138,7 +142,8 @@ class _IdentityWorld(World):
         if len(wanted) < sum(map(len, rows)):
             self.log.hold(ONCE, twice is None, should, but, fault, **evidence)
         if len(wanted) > 1:
-            self.log.hold(FIRST_SEEN, seen == wanted, should, but, "order-lost", **evidence)
+            thought = None if seen == _no_further(rows) else "order-lost"
+            self.log.hold(FIRST_SEEN, seen == wanted, should, but, thought, **evidence)
 
     def _name_of(self, item: Any) -> str:
         if isinstance(item, PhysicalTokenBlock):
@@ -162,6 +167,7 @@ class _IdentityWorld(World):
             "one-table-only": rows != [] and seen in (rows[0], rows[-1]) and len(set(seen)) == len(seen),
             "one device only": seen == [name for name in wanted if name.startswith("gpu")],
             "first entries only": seen == _first_seen(row[0] for row in rows if row),
+            "no further in a table": seen == _no_further(rows),
             "used-blocks-left-out": seen == [name for name in wanted if not self.looks[name]["computed"]],
         }
         self.thoughts &= {name for name, fits in answers.items() if fits}
@@ -216,6 +222,17 @@ def _first_seen(names: Iterable[str]) -> list[str]:
     seen: list[str] = []
     for name in names:
         if name not in seen:
+            seen.append(name)
+    return seen
+
+
+def _no_further(rows: list[list[str]]) -> list[str]:
+    """What is listed by who leaves a table at a block that has been seen."""
+    seen: list[str] = []
+    for row in rows:
+        for name in row:
+            if name in seen:
+                break
             seen.append(name)
     return seen
 

@@ -311,7 +311,7 @@ def _slots_fault(
         return "always-16" if equal(got, usual) else None
     places = [(block.block_number, offset) for block in table for offset in range(size)]
     located = [places[position] for position in positions]
-    first_block, first = located[0][0], wanted[0]
+    first_block, first = places[min(positions)][0], wanted[0]  # where positions descend, another thought may be behind
     thoughts: dict[str, list[Any]] = {
         "position-for-a-slot": list(positions),
         "added-without-multiplying": [number + offset for number, offset in located],
