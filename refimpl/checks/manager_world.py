@@ -28,6 +28,7 @@ from refimpl.block import Device
 from refimpl.checks.manager_account import Account
 from refimpl.checks.manager_comparison import Comparison, Facts
 from refimpl.checks.step import Log, Names, Operation, Setup, World, equal, show
+from refimpl.checks.thoughts import asked
 from refimpl.prefix_hash import AnonymousKey
 from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
 
@@ -369,7 +370,7 @@ class ManagerWorld(World):
             (device, key)
             for device, allocator in allocators.items()
             if isinstance(allocator, CachedBlockAllocator)
-            for key in allocator.get_block_hashes()
+            for key in asked(lambda allocator=allocator: list(allocator.get_block_hashes())) or ()
             if not isinstance(key, AnonymousKey)
         }
 

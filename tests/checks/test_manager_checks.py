@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from learners import ROOT
 
 from refimpl import AllocStatus, BlockTable, Device, PhysicalTokenBlock, Sequence, SequenceGroup, SequenceStatus, proof
@@ -86,6 +87,16 @@ def test_blocks_on_the_cpu_take_no_room_on_the_gpu() -> None:
     assert "LATER" in result.message
 
 
+def test_a_prompt_is_counted_in_blocks_of_16_as_well() -> None:
+    def can_allocate(self: Any, group: SequenceGroup) -> Any:
+        num_tokens = self._waiting_seqs(group)[0].get_len()
+        return self._alloc_status(int(num_tokens / self.block_size + 0.9))  # right for blocks of up to 10 tokens
+
+    result = result_of("05-can-allocate", can_allocate=can_allocate)
+    assert result.outcome == "wrong"
+    assert "num_tokens=785" in result.message
+
+
 def test_half_of_can_allocate_earns_not_all_points() -> None:
     answers = {"can_allocate": whole_question((Device.GPU,)), "_alloc_status": still_a_stub}
     result = result_of("05-can-allocate", **answers)
@@ -127,3 +138,19 @@ def test_a_question_about_a_swap_changes_no_status() -> None:
     result = result_of("07-can-swap-out", can_swap_out=can_swap_out)
     assert result.outcome == "wrong"
     assert "a.seqs[0].status" in result.message
+
+
+@pytest.mark.parametrize("exercise_id", ["07-can-swap-out", "07-can-swap-in"])
+def test_a_key_that_is_never_there_tells_nothing_of_ended_sequences(exercise_id: str) -> None:
+    def question(self: Any, group: SequenceGroup) -> Any:
+        return self.block_tables[group.request_id]
+
+    result = result_of(exercise_id, **{steps()[exercise_id].writes[0]: question})
+    assert result.outcome == "raised"
+
+
+def test_an_error_of_every_call_tells_nothing_of_room() -> None:
+    def allocate(self: Any, group: SequenceGroup) -> None:
+        (_, _, _, _) = self._waiting_seqs(group)
+
+    assert result_of("05-allocate", allocate=allocate).outcome == "raised"

@@ -224,7 +224,7 @@ class _TablesWorld(AdmissionWorld):
         return self._list("get_common_computed_block_ids", group.get_seqs())
 
     def raised(self, facts: Facts) -> tuple[type[Exception], str] | None:
-        if self.operation[0] != "allocate":
+        if self.operation[0] != "allocate" or not self.lets_in:
             return None
         if facts["required"] > facts["free"]:
             return (ValueError, "refused-in-spite-of-hits") if asked(self._shares_prompts) else None

@@ -233,7 +233,7 @@ STEP = Step(
             ("allocate", "a", 12, 1, 0),
             *[("can_allocate", num_tokens, 1, 0) for num_tokens in (12, 13, 24, 25)],
         ),
-        History.of(sizes(16, 49, percent=1), ("can_allocate", 1002, 1, 0)),
+        History.of(sizes(16, 49, percent=1), ("can_allocate", 1002, 1, 0), ("can_allocate", 785, 1, 0)),
         History.of(sizes(4, 1, percent=1), ("can_allocate", 4, 1, 0), ("can_allocate", 5, 1, 0)),
         History.of(sizes(4, 4), ("can_allocate", 9, 2, 0), ("allocate", "a", 4, 1, 0), ("can_allocate", 8, 2, 0)),
         History.of(sizes(2, 6), *[("can_allocate", 4, 1, 0, kind) for kind in (FINISHED_FIRST, RUNNING_FIRST)]),
