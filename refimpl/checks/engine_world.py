@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from refimpl.checks.engine_account import EagerScheduler, NotingWorker, RecordingScheduler
-from refimpl.checks.step import Log, Names, Setup, World, counted
+from refimpl.checks.step import Log, Names, Operation, Setup, Violation, World, counted
 from refimpl.config import CacheConfig, SchedulerConfig
 from refimpl.sequence import SamplingParams, SequenceGroup
 
@@ -55,6 +55,7 @@ class EngineWorld(World):
     """An engine over a recording scheduler and a worker that keeps notes."""
 
     may_be_eager = True  # whether a scheduler may be one that need not come to an end
+    lost: tuple[str, ...] = ()  # the properties that do not hold of a call that raised
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
@@ -73,6 +74,16 @@ class EngineWorld(World):
         words += ", a scheduler that may swap in and out in one step" * eager
         line = f"engine = Engine(scheduler, worker, max_model_len={self.max_model_len})    # {words}"
         self.engine = log.call(line, subject, self.scheduler, self.worker, self.max_model_len)
+
+    def perform(self, operation: Operation) -> None:
+        """As every world does; a call that raised gives nobody what it was made for."""
+        try:
+            super().perform(operation)
+        except Violation:
+            raise
+        except Exception:
+            self.log.broken.update(self.lost)
+            raise
 
     def _words(self, gpu: int, cpu: int) -> str:
         """The sizes of the pools, as far as they matter."""

@@ -103,3 +103,15 @@ def test_it_is_wrong_and_told_no_thought(what: str) -> None:
     result = examine(step, names[step.subject])
     assert (result.outcome, result.misconception) == ("wrong", None), result.sentence
     assert result.points < result.max_points
+
+
+def test_a_step_that_raised_has_given_nobody_a_token() -> None:
+    step = steps()["11-step"]
+    chapter = proof.Chapter(ROOT, "11")
+    (source,) = (cell.source for cell in chapter.solved if "next(rows)" in cell.source)
+    names = chapter.solution()
+    exec(source.replace("next(rows)", "[next(rows)][seq.get_output_len() // 3]"), names)
+    result = examine(step, names[step.subject])
+    assert result.outcome == "raised"
+    held = len(step.properties) - 2  # no token, and nobody returned
+    assert result.points == round(step.points * held / (len(step.properties) + 1), 2)

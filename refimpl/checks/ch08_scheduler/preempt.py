@@ -242,8 +242,8 @@ STEP = step_of(
         "saved: it is aborted and reported, and everybody else runs on.",
         "abort-counted": "`preempted` counts requests that made room and will go on: one that was aborted will "
         "not, and the list in the outputs tells of it.",
-        "aborted-keeps-blocks": "Neither a report nor a status frees a block: end the request with `_end`, which "
-        "sets the status and lets go of what it holds, or its blocks are lost to everybody.",
+        "aborted-keeps-blocks": "Neither a report nor a status frees a block, and `abort_seq_group` looks into the "
+        "queues, where who makes room is not: end the request with `_end`, or its blocks are lost to everybody.",
         "abort-not-reported": "Whoever sent the request waits for an answer: put it into `aborted_seq_groups`, or "
         "nobody ever tells them that it has ended.",
         "not-counted": "Count who has made room in `outputs.preempted`: by it the next phase knows that this is no "

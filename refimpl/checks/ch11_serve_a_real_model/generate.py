@@ -28,6 +28,7 @@ class _GenerateWorld(EngineWorld):
     """
 
     may_be_eager = False
+    lost = (ONE_ANSWER_EACH, ALL_TOKENS)
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
@@ -123,12 +124,13 @@ class _GenerateWorld(EngineWorld):
             for tokens, is_lost in zip(lists or [], lost, strict=False)
         ]
         permuted = found_lists != wanted and sorted(map(repr, found_lists)) == sorted(map(repr, wanted))
+        fault = "order-of-ending" if permuted and self._as_they_ended(found_lists, wanted, groups) else None
         self.log.hold(
             ONE_ANSWER_EACH,
             not permuted,
             "the answers should stand in the order of their prompts",
             "they are in another",
-            "order-of-ending",
+            fault,
             **facts,
         )
         for name, (_, prompt, params), token_ids, tokens, answer, group in answers:
@@ -148,6 +150,28 @@ class _GenerateWorld(EngineWorld):
             says_why = f"say why it was given up, {show(self.why(group) if group else '')}"
             should = f"the answer to {name} should {says_why if is_lost else 'name no error'}"
             self.log.hold(SAYS_WHY, right, should, f"its error is {show(answer.error)}", fault, **facts)
+
+    def _as_they_ended(
+        self, found: list[list[Any]], wanted: list[list[list[int]]], groups: list[SequenceGroup | None]
+    ) -> bool:
+        """Whether the answers that were found stand in the order in which their requests ended."""
+        left = sorted(zip(map(self._last_step, groups), wanted, strict=True), key=lambda each: each[0])
+        ends = []
+        for answer in found:
+            ends.append(left.pop([each for _, each in left].index(answer))[0])
+        return ends == sorted(ends)
+
+    def _last_step(self, group: SequenceGroup | None) -> int:
+        """The step in which the request was seen last."""
+        steps = [
+            (
+                *(each for each, _ in decided.scheduled),
+                *decided.outputs.ignored_seq_groups,
+                *decided.outputs.aborted_seq_groups,
+            )
+            for decided in self.scheduler.steps
+        ]
+        return max((i for i, seen in enumerate(steps) if any(each is group for each in seen)), default=-1)
 
     def _wanted(self, asked: tuple[str, list[int], SamplingParams], group: SequenceGroup | None) -> list[list[int]]:
         """What the request gets alone; of one that was given up as much as it had got."""

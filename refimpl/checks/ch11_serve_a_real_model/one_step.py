@@ -65,6 +65,8 @@ class _StepWorld(EngineWorld):
     ("add_request", key, num_tokens, text, n, max_tokens, ignore_eos); ("step",) or ("step", count).
     """
 
+    lost = (ONE_MORE, RETURNS)
+
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
         self.requests: list[_Request] = []

@@ -204,6 +204,8 @@ class _PrepareWorld(EngineWorld):
     num_tokens are all tokens, outputs included; `shuffle` chooses the block numbers.
     """
 
+    lost = (ONE_EACH, TOKENS)
+
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
         self.suspects = Theories(THEORIES)
