@@ -127,6 +127,16 @@ def in_whole_seconds(self: Any) -> Any:
     return victim
 
 
+def the_first_never_counts(self: Any, seqs: Any) -> list[int]:
+    tables = [self.block_tables.get(seq.seq_id, [])[1:] for seq in seqs if self.enable_caching]
+    found = []
+    for blocks in zip(*tables, strict=False):
+        if len(set(blocks)) > 1 or not blocks[0].computed:
+            break
+        found.append(blocks[0].block_number)
+    return found
+
+
 OTHERS: tuple[tuple[str, str, Answer], ...] = (
     ("00-first-check", "wasted_slots", never_less_than_one),
     ("00-first-check", "wasted_slots", nothing_used_nothing_wasted),
@@ -140,6 +150,7 @@ OTHERS: tuple[tuple[str, str, Answer], ...] = (
     ("04-content-key", "of_tokens", lists_the_extra_keys),
     ("04-content-key", "of_tokens", always_four),
     ("04-evictor", "evict", in_whole_seconds),
+    ("04-computed", "get_common_computed_block_ids", the_first_never_counts),
 )
 
 

@@ -302,8 +302,9 @@ class _ComputedWorld(World):
             "order-lost": sorted(expected),
         }
         explains = [thought for thought, answer in predicted.items() if answer != expected and answer == numbers]
-        if not explains and numbers in self._beyond_a_gap(names):
-            return "beyond-a-gap"
+        if not explains and numbers != expected and numbers in self._beyond_a_gap(names):
+            found, due = self._found_afterwards()
+            return "beyond-a-gap" if found == due else None
         if len(explains) != 1 or (explains[0] in MARKED and not self._marks_like(explains[0], numbers)):
             return None
         return explains[0]
@@ -321,21 +322,21 @@ class _ComputedWorld(World):
         for name, table in self.tables.items():
             if self._marked(name) not in ([], [number in self.computed[thought] for number in table]):
                 return False
-        return bool(numbers) or self._marks_at_all()
+        return bool(numbers) or bool(self._found_afterwards()[0])
 
-    def _marks_at_all(self) -> bool:
-        """Whether a single prompt of two full blocks is marked and found: asked when this history is over."""
+    def _found_afterwards(self) -> tuple[Numbers, Numbers]:
+        """What is found of a single prompt of two full blocks and a token, and what is due: asked when this is over."""
         for name in self.tables:
             self.manager.free(self.seqs[name])
         seq = Sequence(len(self.seqs), range(90, 91 + 2 * self.block_size), self.block_size)
         if seq.n_blocks > self.total:
-            return False
+            return [], []
         group = SequenceGroup("asked afterwards", [seq])
         self.manager.allocate(group)
         seq.status = SequenceStatus.RUNNING
         self.manager.mark_blocks_as_computed(group)
         found = self.manager.get_common_computed_block_ids([seq])
-        return isinstance(found, list | tuple) and len(found) > 0
+        return list(found) if isinstance(found, list | tuple) else [], self.manager.get_block_table(seq)[:2]
 
     def _check_only_reads(self) -> None:
         for name, table in self.tables.items():

@@ -93,6 +93,9 @@ THOUGHTS: tuple[tuple[str, Choice], ...] = (
     ("last-freed-goes-first", _smallest(lambda content: -content.turn)),
     ("newest-goes-first", _smallest(lambda content: -content.stamp)),
     ("tail-before-age", _longer),
+    ("tail-before-age", _smallest(lambda content: (-content.hashed, content.turn))),
+    ("tail-before-age", _smallest(lambda content: (-content.hashed, -content.turn))),
+    ("not-computed-goes-first", _smallest(lambda content: (content.computed, *content.rank))),
     ("never-is-not-oldest", _smallest(lambda content: (content.stamp < 0, *content.rank))),
     ("never-is-not-oldest", _smallest(lambda content: (abs(content.stamp), *content.rank))),
     ("whole seconds", _smallest(lambda content: (int(content.stamp), *content.rank[1:]))),
@@ -112,7 +115,8 @@ EXAMPLES = (
     History.read({}, "add a 3 4", "add b 2 4", "remove a", "add a 1 4", "evict"),
     History.of({}, ("add", "a", 0, 4), ("add", "b", -1, 4), ("add", "c", 1, 4), ("evict",)),
     History.of({}, ("add", "a", 3, 131072), ("add", "b", 2.875, 4), ("evict",)),  # a long text, an eighth of a second
-    History.of({}, ("add", "a", 2.375, 8), ("add", "b", 2.25, 4), ("evict",)),
+    History.of({}, ("add", "a", 2.3125, 8), ("add", "b", 2.28125, 4), ("evict",)),
+    History.read({}, "add a 2 4", "add b 3 4 new", "evict"),
 )
 
 
@@ -145,14 +149,15 @@ class _EvictorWorld(World):
         super().perform(operation)
         self._check_others()
 
-    def _add(self, key: Hashable, stamp: float, hashed: int) -> None:
+    def _add(self, key: Hashable, stamp: float, hashed: int, state: str = "computed") -> None:
         name = self.names[key] if key in self.names else self.names.add(key)
         block = self.blocks.setdefault(name, PhysicalTokenBlock(Device.GPU, len(self.blocks), 4))
-        block.block_hash, block.computed = _key_of(name), True
+        block.block_hash, block.computed = _key_of(name), state == "computed"
         block.last_accessed, block.num_hashed_tokens = stamp, hashed
         self.turn += 1
-        self.waiting[name] = Content(None, hashed, stamp=stamp, turn=self.turn)
+        self.waiting[name] = Content(None, hashed, stamp=stamp, computed=block.computed, turn=self.turn)
         line = f"evictor.add({name})    # last_accessed {stamp}, num_hashed_tokens {hashed}"
+        line += "" if block.computed else ", not computed"
         self.log.call(line, self.evictor.add, block)
 
     def _remove(self, key: Hashable) -> None:
@@ -218,7 +223,7 @@ class _EvictorWorld(World):
             self.log.hold(OTHERS_STAY, self._is_here(name), f"`{name}` should still be in the evictor", "it is not")
             now = (block.last_accessed, block.num_hashed_tokens, block.computed)
             what = f"what `{name}` says of itself (last_accessed, num_hashed_tokens, computed)"
-            self.log.expect(OTHERS_STAY, what, now, (waiting.stamp, waiting.hashed, True))
+            self.log.expect(OTHERS_STAY, what, now, (waiting.stamp, waiting.hashed, waiting.computed))
 
 
 def _key_of(name: str) -> str:
@@ -247,6 +252,8 @@ STEP = Step(
         "{right_stamp}, before `{victim}` at {stamp}.",
         "never-is-not-oldest": "What was never used is least missed, and -1 is older than every time: `{right}` goes "
         "before `{victim}`, which was last used at {stamp}.",
+        "not-computed-goes-first": "Age decides, be a block computed or not: `{right}` was last used at {right_stamp}, "
+        "before `{victim}` at {stamp}.",
         "prefix-goes-first": "A prefix has to outlive its tail, which nobody finds without it: `{right}` covers "
         "{right_hashed} tokens and goes before `{victim}`, which covers {hashed}.",
         "tie-goes-by-freeing": "Among blocks last used at the same time the one that covers most tokens goes "
