@@ -37,6 +37,7 @@ NO_CONTEXT = "a sequence without tokens gives 0"
 KINDS = ("usual", "usual", "equal", "high", "low", "rising", "falling", "apart")
 LARGE_KINDS = KINDS[3:]
 SCALES = (None, None, 0.3, 1.5)
+NOTHING_THERE: Any = (RuntimeError, LookupError, ValueError, ArithmeticError)  # errors of code that needs a token
 CALLS = 3  # in a random history
 SEEDS = 10**6
 
@@ -110,9 +111,11 @@ class CallsWorld(TellingWorld):
 
     def error_that_tells(self, paged: Paged) -> tuple[type[Exception], str] | None:
         """An error, and the misconception it tells of a function that has answered."""
-        if self.answered and not all(paged.context_lens):
-            return Exception, "no-tokens-forgotten"
-        if self.answered and self.telling and any(NOT_A_BLOCK in table for table in paged.tables):
+        if not (self.answered and self.telling):
+            return None
+        if not all(paged.context_lens):
+            return NOTHING_THERE, "no-tokens-forgotten"
+        if any(NOT_A_BLOCK in table for table in paged.tables):
             return IndexError, "padding-read"
         return None
 

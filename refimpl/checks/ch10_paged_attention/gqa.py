@@ -20,6 +20,7 @@ from refimpl.checks.attention_world import (
     LARGE,
     LSE,
     NOTHING,
+    NOTHING_THERE,
     ONE_ELEMENT,
     PAIR,
     PLAIN,
@@ -56,7 +57,8 @@ class _AttendWorld(StateWorld):
         given = f"{said_sizes(('num_tokens', *ROW_SIZES), sizes)}{said_kind(kind)}, seed={seed}"
         self.log.note(f"query, keys, values = in_a_row({given})")
         line = f"attend(query, keys, values{said_scale(scale)})"
-        raises = (Exception, "no-tokens-forgotten") if self.answered and not num_tokens else None
+        told = self.telling and self.answered and not num_tokens
+        raises = (NOTHING_THERE, "no-tokens-forgotten") if told else None
         got = self.log.call(line, lambda: self.subject(query, keys, values, **scale_given(scale)), raises=raises)
 
         def thoughts(output: Any, lse: Any) -> Iterator[Thought]:
