@@ -175,3 +175,33 @@ def test_state_that_no_log_shares_tells_no_thought() -> None:
     step = steps()["12-read-the-log"]
     result = examine(step, subject(step, longest_absences=longest_absences))
     assert (result.outcome, result.misconception) == ("wrong", None), str(result)
+
+
+def test_a_key_that_one_forgot_to_make_is_no_log_that_begins_late() -> None:
+    def short_stays(self: Any, within: int) -> Any:
+        found: dict[str, int] = {}
+        for name in DecisionLog(self.steps).short_stays(within):
+            found[name] += 1
+        return found
+
+    def longest_absences(self: Any) -> Any:
+        found: dict[str, int] = {}
+        for name, steps_away in DecisionLog(self.steps).longest_absences().items():
+            found[name] = max(found[name], steps_away)
+        return found
+
+    step = steps()["12-read-the-log"]
+    for answer in (short_stays, longest_absences):
+        result = examine(step, subject(step, **{answer.__name__: answer}))
+        assert (result.outcome, result.misconception) == ("raised", None), str(result)
+
+
+def test_a_name_that_is_none_does_not_tell_that_no_tokens_were_forgotten() -> None:
+    def attend(query: Any, keys: Any, values: Any, scale: Any = None) -> Any:
+        if len(keys) == 0:
+            return torch.zero(query)
+        return CHAPTER_10["attend"](query, keys, values, scale)
+
+    step = steps()["10-gqa"]
+    result = examine(step, subject(step, attend=attend))
+    assert (result.outcome, result.misconception) == ("raised", None), str(result)
