@@ -23,6 +23,19 @@ CHANGES = {
         "outputs.preempted += 1",
         "outputs.preempted = len(recomputed) + len(self.swapped)",
     ),
+    "an unforked prompt is computed again for want of room": (
+        "08-preempt",
+        "elif self.block_manager.can_swap_out(seq_group):",
+        "elif seq_group.num_seqs() == 1 and self.scheduler_config.preemption_mode is None and (\n"
+        "        not self.block_manager.can_swap_out(seq_group)\n"
+        "    ):\n"
+        "        (seq,) = seq_group.get_unfinished_seqs()\n"
+        "        seq.status = SequenceStatus.WAITING\n"
+        "        self.free_seq(seq)\n"
+        "        seq.reset_state_for_recompute()\n"
+        "        recomputed.append(seq_group)\n"
+        "    elif self.block_manager.can_swap_out(seq_group):",
+    ),
     "who comes back is not measured": (
         "08-swapped",
         " or not budget.can_schedule(num_new_tokens, num_new_seqs)",

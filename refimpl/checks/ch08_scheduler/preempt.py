@@ -179,6 +179,7 @@ EXAMPLES = (
     History.read(sizes(4, 2, 4, mode="recompute"), "add a 8 2 0 0", NEXT, "end a 0", NEXT),
     History.read(sizes(4, 3, 4), "add a 4 2 0 0", "add b 4 2 0 0", "add c 4 2 0 0", NEXT, NEXT),
     History.read(sizes(4, 2), "add a 4 2 0 0", "add b 4 2 0 0", NEXT, NEXT),
+    History.read(sizes(4, 4), "add a 8 1 0 0", "add b 8 2 0 0", "schedule 2", NEXT),
     History.read(sizes(2, 3, 5), "add a 2 2 0 0", "add b 4 2 0 0", NEXT, NEXT, NEXT),  # a goes when b is away
 )
 
