@@ -23,6 +23,11 @@ CHANGES = {
         "outputs.preempted += 1",
         "outputs.preempted = len(recomputed) + len(self.swapped)",
     ),
+    "an unforked prompt of two is one": (
+        "08-preempt",
+        "seq_group.get_max_num_running_seqs() > 1",
+        "seq_group.get_max_num_running_seqs() > 2",
+    ),
     "an unforked prompt is computed again for want of room": (
         "08-preempt",
         "elif self.block_manager.can_swap_out(seq_group):",
