@@ -49,14 +49,24 @@ SWAPPED: dict[type, tuple[type, ...]] = {
 
 def changes(function: ast.FunctionDef) -> Iterator[tuple[str, ast.FunctionDef]]:
     """Each changed copy of the function, with what was changed, a line each."""
-    names = sorted({node.id for node in ast.walk(function) if isinstance(node, ast.Name) and node.id != "ValueError"})
+    types = set(map(id, in_types(function)))
+    nodes = [(index, node) for index, node in enumerate(ast.walk(function)) if id(node) not in types]
+    names = sorted({node.id for _, node in nodes if isinstance(node, ast.Name) and node.id != "ValueError"})
     names += [arg.arg for arg in function.args.args if arg.arg not in names]
-    for index, node in enumerate(ast.walk(function)):
+    for index, node in nodes:
         for what, change in of_node(node, names):
             changed = copy.deepcopy(function)
             change(list(ast.walk(changed))[index])
             before, after = ast.unparse(node), ast.unparse(list(ast.walk(changed))[index])
             yield f"line {getattr(node, 'lineno', 0)}, {what}: {before[:70]!r} -> {after[:70]!r}", changed
+
+
+def in_types(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """What stands in the types of arguments, variables and results, where a change changes nothing."""
+    for node in ast.walk(function):
+        for name in ("annotation", "returns"):
+            if (hint := getattr(node, name, None)) is not None:
+                yield from ast.walk(hint)
 
 
 def of_node(node: ast.AST, names: list[str]) -> Iterator[tuple[str, Any]]:
@@ -95,31 +105,12 @@ def of_node(node: ast.AST, names: list[str]) -> Iterator[tuple[str, Any]]:
                 )
 
 
-class WithoutTypes(ast.NodeTransformer):
-    """Takes away the types of arguments, results and variables: changed ones would change nothing."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        node.returns = None
-        self.generic_visit(node)
-        return node
-
-    def visit_arg(self, node: ast.arg) -> ast.arg:
-        node.annotation = None
-        return node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
-        return node if node.value is None else ast.copy_location(ast.Assign([node.target], node.value), node)
-
-
 def functions(chapter: proof.Chapter, step: Step) -> Iterator[ast.FunctionDef]:
-    """The answers of a step, without types; a kernel keeps them, since Triton reads them."""
+    """The answers of a step."""
     ids = chapter.answers_of(step)
     for cell in chapter.solved:
         if cell.grade_id in ids:
-            for node in ast.parse(cell.source).body:
-                if isinstance(node, ast.FunctionDef):
-                    is_kernel = any(isinstance(decorator, ast.Name) for decorator in node.decorator_list)
-                    yield node if is_kernel else WithoutTypes().visit(node)
+            yield from (node for node in ast.parse(cell.source).body if isinstance(node, ast.FunctionDef))
 
 
 def with_change(step: Step, names: dict[str, Any], function: ast.FunctionDef) -> Any:
