@@ -212,7 +212,7 @@ def test_ctrl_c_ends_with_exit_code_130_and_without_a_word(tiny_folder):
     ) as child:
         assert child.stdout.read(1)
         child.send_signal(signal.SIGINT)
-        assert child.wait(timeout=60) == 130
+        assert child.wait(timeout=300) == 130
         assert child.stderr.read().strip() == b""
 
 
@@ -229,7 +229,7 @@ def test_a_reader_that_has_gone_is_exit_code_141_and_no_word(tiny_folder, comman
     os.close(reader)
     with start([command, *arguments], writer) as child:
         os.close(writer)
-        assert child.wait(timeout=60) == 141
+        assert child.wait(timeout=300) == 141
         assert child.stderr.read() == b""
 
 
@@ -240,7 +240,7 @@ def test_a_reader_of_both_streams_that_has_gone_is_exit_code_141():
     os.close(reader)
     with start(["generate", "hi", "--model", "nowhere"], writer, writer) as child:
         os.close(writer)
-        assert child.wait(timeout=60) == 141
+        assert child.wait(timeout=300) == 141
 
 
 def test_fetch_model_prints_the_path_or_a_sentence(monkeypatch, capsys):
