@@ -107,7 +107,7 @@ def test_the_command_prints_a_table_and_what_is_not_proven(
     header, *rows, totals, last = capsys.readouterr().out.splitlines()
     assert header.split("  ")[0] == "step"
     assert [row.split()[0] for row in rows] == ["03-allocate", "03-free", "03-share"]
-    assert rows[-1].endswith("passed         not attempted  12 of 12       comprehension")
+    assert rows[-1].endswith("passed         not attempted  13 of 13       comprehension")
     assert (totals.split()[:3], last) == (["3", "steps", "10"], "all proven")
 
     (copied / SHARE / "same-list.py").unlink()

@@ -35,7 +35,14 @@ ONLY_READS = "tables and free blocks stay as they are"
 
 @dataclass(frozen=True, slots=True)
 class Marking:
-    """A sequence at the marking: its full blocks, those of the prompt alone, its place in its group, its status."""
+    """A sequence at the marking.
+
+    Args:
+        full: the number of its full blocks.
+        of_prompt: the same of its prompt alone.
+        is_first: whether it stands first in its group.
+        runs: whether its status is RUNNING.
+    """
 
     full: int
     of_prompt: int

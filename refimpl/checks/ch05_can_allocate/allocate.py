@@ -174,6 +174,7 @@ class _TablesWorld(AdmissionWorld):
         a, c = (self._request(number, 2 * self.block_size, 1, 0) for number in (0, 2))
         self._let_in("a", a)
         self._let_in("c", c)
+        self._table_of("c", c, 2)
         self._insist_on_nothing_computed("c", c)
 
     def _come_and_go(self, num_blocks: int) -> tuple[list[Any], SequenceGroup]:
@@ -182,14 +183,18 @@ class _TablesWorld(AdmissionWorld):
         a, c = (self._request(number, num_blocks * self.block_size, 1, 0) for number in (0, 2))
         self._let_in("a", a)
         self._set_status(a.get_seqs(), SequenceStatus.RUNNING)
-        table = self.manager.block_tables.get(a.get_seqs()[0].seq_id, [])
-        self.log.expect(TABLES, "the number of blocks in a's table", len(table), num_blocks)
+        table = self._table_of("a", a, num_blocks)
         self._insist_on_nothing_computed("a", a)
         self._compare_covers(table)
         before = self._numbers(a)
         self.log.call("manager.mark_blocks_as_computed(a)", self.manager.mark_blocks_as_computed, a)
         self.log.call("manager.free(a.seqs[0])", self.manager.free, a.get_seqs()[0])
         return before, c
+
+    def _table_of(self, name: str, group: SequenceGroup, num_blocks: int) -> list[Any]:
+        table: list[Any] = self.manager.block_tables.get(group.get_seqs()[0].seq_id, [])
+        self.log.expect(TABLES, f"the number of blocks in {name}'s table", len(table), num_blocks)
+        return table
 
     def _insist_on_nothing_computed(self, name: str, group: SequenceGroup) -> None:
         self.log.hold(NOT_COMPUTED, not self._computed(group), f"none of {name}'s blocks should count as computed",

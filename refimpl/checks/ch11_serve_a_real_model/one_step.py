@@ -145,9 +145,9 @@ class _StepWorld(EngineWorld):
         for request in self.requests:
             for i, seq in enumerate(request.group.get_seqs()):
                 drawn = any(each is seq for each, _ in self.worker.sampled)
-                right = not (drawn and any(each is seq for each in ended))
-                should, but = f"nothing should be drawn for {request.seq_name(i)}, which has ended", "a token was"
-                self.log.hold(ONE_MORE, right, should, but, "drawn-for-the-ended", group=request.name)
+                if drawn and any(each is seq for each in ended):
+                    should, but = f"nothing should be drawn for {request.seq_name(i)}, which has ended", "a token was"
+                    self.log.hold(ONE_MORE, False, should, but, "drawn-for-the-ended", group=request.name)
 
     def _check_rows(self, error: Exception) -> None:
         """Say why it ran out of rows, where each has been drawn from and an answer of a new request has had none."""
