@@ -23,7 +23,7 @@ from refimpl.checks.manager_world import (
     random_sizes,
     sizes,
 )
-from refimpl.checks.step import History, Log, Operation, Setup, Step, equal, show
+from refimpl.checks.step import History, Log, Operation, Setup, Step, equal
 from refimpl.checks.thoughts import Theories
 from refimpl.sequence import Sequence, SequenceGroup, SequenceStatus
 
@@ -58,7 +58,6 @@ class _ChapterWorld(ManagerWorld):
 
     verb = ""  # the step's own operation
     own: tuple[str, ...] = ()  # the answers that are looked at
-    keeps_status = KEPT  # the property that a changed status breaks
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         if issubclass(subject, BlockSpaceManager):
@@ -103,12 +102,10 @@ class _ChapterWorld(ManagerWorld):
 
     def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
         """As `ManagerWorld`; then see that the sequences are as they were."""
-        seqs = [(self._seq_name(key, i), seq) for key, group in self.groups.items() for i, seq in enumerate(group.seqs)]
-        before = [seq.status for _, seq in seqs]
+        before = self._statuses()
         got = super()._call(line, function, *arguments, facts=facts)
-        for (name, seq), status in zip(seqs if self.is_own else [], before, strict=False):
-            told = {"seq": name, "status": show(seq.status)}
-            self.log.expect(self.keeps_status, f"{name}.status", seq.status, status, "status-changed", **told)
+        if self.is_own:
+            self._insist_on_statuses(before, self.keeps_status)
         if self.is_own and self.verb == "append_slots":
             now, what = self.seq.get_len(), f"the number of tokens of {facts['seq']}"
             self.log.expect(KEPT, what, now, facts["length"], "token-appended-again", **facts, now=now)

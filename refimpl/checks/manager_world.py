@@ -26,7 +26,7 @@ from typing import Any
 from refimpl.allocator import CachedBlockAllocator
 from refimpl.block import Device
 from refimpl.checks.manager_account import Account
-from refimpl.checks.manager_comparison import Comparison, Facts
+from refimpl.checks.manager_comparison import KEPT, Comparison, Facts
 from refimpl.checks.step import Log, Names, Operation, Setup, World, equal, show
 from refimpl.checks.thoughts import asked
 from refimpl.prefix_hash import AnonymousKey
@@ -71,6 +71,7 @@ class ManagerWorld(World):
     """A manager and the account of it."""
 
     verbs: tuple[str, ...] = ()  # the operations that random histories are made of
+    keeps_status = KEPT  # the property that a changed status breaks
 
     def __init__(self, subject: Any, setup: Setup, log: Log) -> None:
         super().__init__(subject, setup, log)
@@ -380,6 +381,18 @@ class ManagerWorld(World):
         fault = None if kept else self.fault("forgotten", facts)
         should, but = "what was in the cache should still be there", "some of it is gone"
         self.log.hold(keeps, kept, should, but, fault, **facts)
+
+    def _statuses(self) -> dict[str, SequenceStatus]:
+        return {
+            self._seq_name(key, i): seq.status for key, group in self.groups.items() for i, seq in enumerate(group.seqs)
+        }
+
+    def _insist_on_statuses(self, before: dict[str, SequenceStatus], keeps: str) -> None:
+        """No status has changed; that none has is no merit of its own, since whoever does nothing changes nothing."""
+        for name, status in self._statuses().items():
+            if status is not before[name]:
+                evidence = {"seq": name, "status": show(status)}
+                self.log.expect(keeps, f"{name}.status", status, before[name], "status-changed", **evidence)
 
     def _call(self, line: str, function: Any, *arguments: Any, facts: Facts) -> Any:
         return self.log.call(line, function, *arguments, raises=self.raised(facts), **facts)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from refimpl.checks.manager_account import Account, Block
-from refimpl.checks.manager_comparison import KEPT, Facts
+from refimpl.checks.manager_comparison import Facts
 from refimpl.checks.manager_world import CPU, GPU, REFUSAL_KEEPS, ManagerWorld
-from refimpl.checks.step import Operation, show
+from refimpl.checks.step import Operation
 from refimpl.sequence import SequenceGroup, SequenceStatus
 
 OTHERS = -1  # stands in the account for other requests' sequences on the CPU
@@ -24,8 +24,6 @@ class SwapWorld(ManagerWorld):
     """
 
     often: tuple[str, ...] = ()  # the operations that a random history has more of
-    keeps_status = KEPT  # the property that a changed status breaks
-
     refusing = False  # whether the call is one that must be refused
 
     def choices(self) -> Iterable[Operation]:
@@ -82,18 +80,6 @@ class SwapWorld(ManagerWorld):
         before = self._statuses()
         super()._refuse(line, function, *arguments, facts=facts)
         self._insist_on_statuses(before, REFUSAL_KEEPS)
-
-    def _statuses(self) -> dict[str, SequenceStatus]:
-        return {
-            self._seq_name(key, i): seq.status for key, group in self.groups.items() for i, seq in enumerate(group.seqs)
-        }
-
-    def _insist_on_statuses(self, before: dict[str, SequenceStatus], keeps: str) -> None:
-        """No status has changed; that none has is no merit of its own, since whoever does nothing changes nothing."""
-        for name, status in self._statuses().items():
-            if status is not before[name]:
-                evidence = {"seq": name, "status": show(status)}
-                self.log.expect(keeps, f"{name}.status", status, before[name], "status-changed", **evidence)
 
 
 def seq_ids(group: SequenceGroup, *, unfinished: bool = True) -> list[int]:
